@@ -1,0 +1,23 @@
+// How a subcommand joins the `deepinfer` program: one function per file that adds its options to the command line and stores what to
+// run. Exit codes: 0 done, 1 the work failed or the data is bad, 2 the command line is wrong.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+namespace deepinfer {
+
+// The chosen subcommand sets `run`; main calls it after parsing.
+struct Program {
+  CLI::App* app = nullptr;
+  std::function<int()> run;
+};
+
+void add_inspect(Program& program);
+void add_synth(Program& program);
+void add_generate(Program& program);
+void add_selfcheck(Program& program);
+void add_doctor(Program& program);
+
+}  // namespace deepinfer

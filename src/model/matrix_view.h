@@ -1,0 +1,40 @@
+// A weight matrix as it lies in memory: format, shape, pointers. The word that loader, kernels and engine share; owns nothing.
+// Source: model specification 8.1.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace deepinfer {
+
+enum class WeightFormat {
+  kF64,        // exact synthetic weights of the golden runs
+  kF32,
+  kBF16,
+  kFp8Tile32,  // E4M3 codes [rows, cols], E8M0 scales [ceil(rows/32), ceil(cols/32)]
+  kFp8Row32,   // E4M3 codes [rows, cols], E8M0 scales [rows, cols/32] (Engram tables)
+  kMxfp4,      // packed E2M1 [rows, cols/2], low nibble = even column, E8M0 scales [rows, cols/32]
+};
+
+// [rows, cols] = [out, in]; y = x W^T.
+struct MatrixView {
+  WeightFormat format = WeightFormat::kF32;
+  int64_t rows = 0, cols = 0;
+  const void* data = nullptr;
+  const uint8_t* scales = nullptr;
+  bool empty() const { return data == nullptr; }
+};
+
+// A small tensor (norm weight, bias, sink, scale) in both precisions: f64 for math mode, f32 for native mode.
+struct SmallTensor {
+  std::vector<float> f32;
+  std::vector<double> f64;
+  bool empty() const { return f64.empty(); }
+  template <typename A>
+  const A* data() const {
+    if constexpr (sizeof(A) == 8) return f64.data();
+    else return f32.data();
+  }
+};
+
+}  // namespace deepinfer
