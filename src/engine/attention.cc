@@ -1,0 +1,187 @@
+// CSA2 attention of a layer: queries and latents, the one softmax over window and selected entries, the grouped output projection.
+// Source: model specification 3.1, 3.5, 3.6.
+#include <cmath>
+
+#include "engine/forward_impl.h"
+
+namespace deepinfer {
+
+template <typename A>
+void Forward<A>::Impl::project_queries(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin,
+                                       bool publishes) {
+  int64_t H = c.hidden_size, R = c.q_lora_rank, D = c.head_dim, width = int64_t{c.num_attention_heads} * D, pairs = c.rotary_pairs();
+  grow(&qr, T * R);
+  grow(&kv, T * D);
+  grow(&q, T * width);
+  LinearPhase<A> phase(k, pool);
+  phase.add(b.wq_a, u.data(), H, T, qr.data(), R, Out::kRounded);
+  phase.add(b.wkv, u.data(), H, T, kv.data(), D, Out::kRounded);
+  if (publishes) {
+    bool gated = !b.compressor->wgate.empty();
+    grow(&comp_a, T * D);
+    phase.add(b.compressor->wkv, u.data(), H, T, comp_a.data(), D, gated ? Out::kFull : Out::kRounded);
+    if (gated) {
+      grow(&comp_g, T * D);
+      phase.add(b.compressor->wgate, u.data(), H, T, comp_g.data(), D, Out::kFull);
+    }
+  }
+  if (b.indexer != nullptr) {
+    grow(&iw, T * c.index_n_heads);
+    phase.add(b.indexer->weights_proj, u.data(), H, T, iw.data(), c.index_n_heads, Out::kRounded);
+  }
+  phase.run();
+  for_rows(T, [&](int64_t t, int) {
+    k.rms_norm(qr.data() + t * R, b.q_norm.template data<A>(), R, c.rms_norm_eps, qr.data() + t * R);
+  });
+  phase.add(b.wq_b, qr.data(), R, T, q.data(), width, Out::kRounded);
+  if (b.indexer != nullptr) {
+    int64_t iwidth = int64_t{c.index_n_heads} * c.index_head_dim;
+    grow(&iq, T * iwidth);
+    phase.add(b.indexer->wq_b, qr.data(), R, T, iq.data(), iwidth, Out::kRounded);
+  }
+  phase.run();
+  for_rows(T, [&](int64_t t, int) {
+    for (int h = 0; h < c.num_attention_heads; ++h) {
+      k.rope(q.data() + t * width + h * D + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs, static_cast<int>(pairs), false);
+    }
+  });
+  encode_latents(b, T, cos, sin);
+}
+
+// kv -> norm -> rotate -> record, one per row.
+template <typename A>
+void Forward<A>::Impl::encode_latents(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin) {
+  int64_t D = c.head_dim, pairs = c.rotary_pairs();
+  grow(&latent_codes, T * layout.window.code_bytes);
+  grow(&latent_scales, std::max<int64_t>(1, T * layout.window.scale_bytes));
+  for_rows(T, [&](int64_t t, int) {
+    A* row = kv.data() + t * D;
+    k.rms_norm(row, b.kv_norm.template data<A>(), D, c.rms_norm_eps, row);
+    k.rope(row + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs, static_cast<int>(pairs), false);
+    k.encode_record(layout.window.format, row, D, latent_codes.data() + t * layout.window.code_bytes,
+                    latent_scales.data() + t * layout.window.scale_bytes);
+  });
+}
+
+// Gathers the rows a query attends (window ascending, then selected entries ascending) and runs the softmax for all heads. The gather
+// of a row is shared by its heads; when there are fewer rows than threads the heads are spread instead.
+template <typename A>
+void Forward<A>::Impl::attend_rows(int l, const RowSet& rows) {
+  const LayerRole& role = roles[static_cast<size_t>(l)];
+  const BlockWeights& b = w.layers[static_cast<size_t>(l)];
+  int64_t T = rows.size(), D = c.head_dim, heads = c.num_attention_heads;
+  int64_t max_rows = c.sliding_window + (role.ratio > 0 ? c.index_topk : 0);
+  grow(&o, T * heads * D);
+  double scale = 1.0 / std::sqrt(static_cast<double>(D));
+
+  auto gather = [&](int64_t t, A* out) {
+    const SpanRows& s = rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(t)])];
+    int64_t p = rows.position[static_cast<size_t>(t)];
+    int64_t floor = role.decoder ? s.sequence->decoder_floor : s.sequence->encoder_floor;
+    const RecordRing& ring = s.sequence->window[static_cast<size_t>(l)];
+    int64_t n = 0;
+    for (int64_t at = std::max({floor, p - c.sliding_window + 1, int64_t{0}}); at <= p; ++at, ++n) {
+      bool here = at >= s.begin;
+      int64_t r = s.row0 + (at - s.begin);
+      k.decode_record(layout.window.format, here ? latent_codes.data() + r * layout.window.code_bytes : ring.codes(at),
+                      here ? latent_scales.data() + r * layout.window.scale_bytes : ring.scales(at), D, out + n * D);
+    }
+    if (role.ratio > 0) {
+      const CacheLayout::Source& src = layout.sources[static_cast<size_t>(role.kv_slot)];
+      const int32_t* sel = selection.data() + t * c.index_topk;
+      for (int32_t i = 0; i < selection_count[static_cast<size_t>(t)]; ++i, ++n) {
+        int64_t j = sel[i];
+        const uint8_t* block = s.sequence->block_data(j / src.entries);
+        int64_t e = j % src.entries;
+        k.decode_record(layout.main.format, block + src.main_codes + e * layout.main.code_bytes,
+                        block + src.main_scales + e * layout.main.scale_bytes, D, out + n * D);
+      }
+    }
+    return n;
+  };
+  auto attend_heads = [&](int64_t t, const A* gathered, int64_t n, int64_t h0, int64_t h1, A* scratch) {
+    k.attend(q.data() + (t * heads + h0) * D, gathered, n, D, static_cast<int>(h1 - h0), scale, b.attn_sink.template data<A>() + h0,
+             scratch, o.data() + (t * heads + h0) * D);
+  };
+  if (T >= pool->threads()) {
+    for_rows(T, [&](int64_t t, int wk) {
+      A* scratch = worker_scratch(wk, max_rows * D + heads * max_rows);
+      int64_t n = gather(t, scratch);
+      attend_heads(t, scratch, n, 0, heads, scratch + max_rows * D);
+    });
+    return;
+  }
+  std::vector<A> gathered(static_cast<size_t>(T * max_rows * D));
+  std::vector<int64_t> count(static_cast<size_t>(T));
+  for_rows(T, [&](int64_t t, int) { count[static_cast<size_t>(t)] = gather(t, gathered.data() + t * max_rows * D); });
+  int64_t groups = std::min<int64_t>(heads, pool->threads());
+  for_rows(T * groups, [&](int64_t i, int wk) {
+    int64_t t = i / groups, g = i % groups, h0 = heads * g / groups, h1 = heads * (g + 1) / groups;
+    attend_heads(t, gathered.data() + t * max_rows * D, count[static_cast<size_t>(t)], h0, h1, worker_scratch(wk, heads * max_rows));
+  });
+}
+
+template <typename A>
+void Forward<A>::Impl::output_projection(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin) {
+  int64_t D = c.head_dim, heads = c.num_attention_heads, pairs = c.rotary_pairs(), in = c.wo_a_in(), R = c.o_lora_rank;
+  int64_t mid = int64_t{c.o_groups} * R;
+  grow(&oa, T * mid);
+  for_rows(T, [&](int64_t t, int) {
+    for (int64_t h = 0; h < heads; ++h) {
+      k.rope(o.data() + (t * heads + h) * D + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs, static_cast<int>(pairs), true);
+    }
+  });
+  LinearPhase<A> phase(k, pool);
+  for (int64_t g = 0; g < c.o_groups; ++g) {
+    phase.add(b.wo_a, o.data() + g * in, heads * D, nullptr, T, g * R, (g + 1) * R, oa.data(), mid, Out::kRounded);
+  }
+  phase.run();
+  phase.add(b.wo_b, oa.data(), mid, T, y.data(), c.hidden_size, Out::kRounded);
+  phase.run();
+}
+
+// Rows of this call become the window of later calls; only the last `slots` positions of a span can ever be read again.
+template <typename A>
+void Forward<A>::Impl::store_rings(int l, const RowSet& rows) {
+  for (const SpanRows& s : rows.spans) {
+    RecordRing& ring = s.sequence->window[static_cast<size_t>(l)];
+    for (int64_t p = std::max(s.begin, s.end - ring.slots()); p < s.end; ++p) {
+      int64_t r = s.row0 + (p - s.begin);
+      ring.put(p, latent_codes.data() + r * layout.window.code_bytes, latent_scales.data() + r * layout.window.scale_bytes);
+    }
+  }
+}
+
+template <typename A>
+void Forward<A>::Impl::attention(int l, const RowSet& rows, ForwardTrace<A>* trace) {
+  const LayerRole& role = roles[static_cast<size_t>(l)];
+  const BlockWeights& b = w.layers[static_cast<size_t>(l)];
+  int64_t T = rows.size();
+  const auto& cos = role.ratio > 0 ? cos_comp : cos_main;
+  const auto& sin = role.ratio > 0 ? sin_comp : sin_main;
+  project_queries(b, T, cos, sin, role.owns_kv);
+  if (role.owns_kv) publish(l, rows);
+  if (role.owns_index) index_select(l, rows);
+  if (role.ratio > 0 && trace != nullptr) {
+    auto& tl = trace->layers[static_cast<size_t>(l)];
+    for (int64_t t = 0; t < T; ++t) {
+      const int32_t* sel = selection.data() + t * c.index_topk;
+      tl.selection.emplace_back(sel, sel + selection_count[static_cast<size_t>(t)]);
+    }
+    if (role.candidate_source) tl.pool = pool_entries(rows);
+  }
+  attend_rows(l, rows);
+  output_projection(b, T, cos, sin);
+  store_rings(l, rows);
+}
+
+#define DI_INSTANTIATE(A)                                                                                             \
+  template void Forward<A>::Impl::project_queries(const BlockWeights&, int64_t, const std::vector<A>&, const std::vector<A>&, bool); \
+  template void Forward<A>::Impl::encode_latents(const BlockWeights&, int64_t, const std::vector<A>&, const std::vector<A>&);        \
+  template void Forward<A>::Impl::output_projection(const BlockWeights&, int64_t, const std::vector<A>&, const std::vector<A>&);     \
+  template void Forward<A>::Impl::attention(int, const RowSet&, ForwardTrace<A>*);
+DI_INSTANTIATE(float)
+DI_INSTANTIATE(double)
+#undef DI_INSTANTIATE
+
+}  // namespace deepinfer

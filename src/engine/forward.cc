@@ -1,0 +1,276 @@
+// The skeleton of the forward pass: embedding, layers, the narrowing from encoder rows to decoder rows, head.
+#include "engine/forward.h"
+
+#include <cmath>
+
+#include "engine/forward_impl.h"
+
+namespace deepinfer {
+
+template <typename A>
+void LinearPhase<A>::add(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T, int64_t row0, int64_t row1,
+                         A* y, int64_t ldy, Out out) {
+  if (T == 0 || row1 <= row0) return;
+  // Pieces of about 256 K multiply-adds: large enough to hide the hand-out, small enough to balance.
+  int64_t per_row = std::max<int64_t>(1, w.cols * T);
+  int64_t step = std::clamp<int64_t>((262144 / per_row + 31) / 32 * 32, 32, 4096);
+  for (int64_t r = row0; r < row1; r += step) {
+    pieces_.push_back({&w, x, ldx, rows, T, r, std::min(row1, r + step), y, ldy, out});
+  }
+}
+
+template <typename A>
+void LinearPhase<A>::run() {
+  pool_->run(static_cast<int64_t>(pieces_.size()), [&](int64_t i, int) {
+    const Piece& p = pieces_[static_cast<size_t>(i)];
+    k_.linear(*p.w, p.x, p.ldx, p.rows, p.T, p.row0, p.row1, p.y, p.ldy, p.out);
+  });
+  pieces_.clear();
+}
+
+template <typename A>
+Forward<A>::Impl::Impl(const ModelWeights* weights, ThreadPool* p, const ForwardOptions& options)
+    : w(*weights),
+      c(weights->config),
+      pool(p),
+      k(kernels<A>()),
+      layout(make_cache_layout<A>(weights->config, options.quantise_caches)),
+      roles(layer_map(weights->config)),
+      hash(make_engram_hash(weights->config)),
+      hc{c.hc_mult, c.hc_sinkhorn_iters, c.hc_eps, c.rms_norm_eps} {
+  for (double f : main_rope_frequencies(c)) main_freq.push_back(static_cast<A>(f));
+  for (double f : compress_rope_frequencies(c)) compress_freq.push_back(static_cast<A>(f));
+  worker.resize(static_cast<size_t>(pool->threads()));
+  worker_int.resize(static_cast<size_t>(pool->threads()));
+}
+
+namespace {
+
+RowSet make_rows(const std::vector<RowSpan>& spans) {
+  RowSet rows;
+  for (const RowSpan& s : spans) {
+    DI_CHECK(s.sequence != nullptr && s.begin >= 0 && s.begin <= s.end && s.begin <= s.sequence->length &&
+                 s.end <= static_cast<int64_t>(s.sequence->tokens.size()),
+             fmt::format("row span [{}, {}) of a sequence of length {} with {} tokens", s.begin, s.end,
+                         s.sequence == nullptr ? -1 : s.sequence->length, s.sequence == nullptr ? 0 : s.sequence->tokens.size()));
+    rows.spans.push_back({s.sequence, s.begin, s.end, rows.size()});
+    for (int64_t p = s.begin; p < s.end; ++p) {
+      rows.position.push_back(p);
+      rows.span_of.push_back(static_cast<int32_t>(rows.spans.size() - 1));
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+template <typename A>
+void Forward<A>::Impl::embed(const RowSet& rows) {
+  int64_t T = rows.size(), H = c.hidden_size;
+  grow(&X, T * c.hc_mult * H);
+  grow(&pre, T * c.hc_mult);
+  for_rows(T, [&](int64_t t, int) {
+    const SpanRows& s = rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(t)])];
+    int64_t p = rows.position[static_cast<size_t>(t)];
+    A* x = X.data() + t * c.hc_mult * H;
+    if (const ImageSpan* image = s.sequence->image_at(p)) {
+      const float* row = image->rows.data() + (p - image->begin) * H;
+      std::copy(row, row + H, x);
+      k.round(x, H, x);
+    } else {
+      k.decode_row(w.embed, s.sequence->tokens[static_cast<size_t>(p)], x);
+    }
+    for (int i = 1; i < c.hc_mult; ++i) std::copy(x, x + H, x + i * H);
+    A* pr = pre.data() + t * c.hc_mult;
+    std::fill(pr, pr + c.hc_mult, A(0));
+    pr[0] = A(1);
+  });
+}
+
+template <typename A>
+void Forward<A>::Impl::rotary_tables(const RowSet& rows) {
+  int64_t T = rows.size(), n = c.rotary_pairs();
+  for (auto* v : {&cos_main, &sin_main, &cos_comp, &sin_comp}) grow(v, T * n);
+  for_rows(T, [&](int64_t t, int) {
+    int64_t p = rows.position[static_cast<size_t>(t)];
+    rotary_row(p, main_freq, cos_main.data() + t * n, sin_main.data() + t * n);
+    rotary_row(p, compress_freq, cos_comp.data() + t * n, sin_comp.data() + t * n);
+  });
+}
+
+template <typename A>
+void Forward<A>::Impl::hc_site(const HcSite& site, int64_t T, A* pre_out) {
+  int64_t n = c.hc_mix_width(), width = c.hc_input_width(), m = c.hc_mult;
+  grow(&mix, T * n);
+  LinearPhase<A> phase(k, pool);
+  phase.add(site.fn, X.data(), width, T, mix.data(), n, Out::kFull);
+  phase.run();
+  for_rows(T, [&](int64_t t, int) {
+    A mean = k.sum_squares(X.data() + t * width, width) / static_cast<A>(width);
+    k.hc_coefficients(mix.data() + t * n, mean, site.base.template data<A>(), site.scale.template data<A>(), hc, pre_out + t * m,
+                      post.data() + t * m, comb.data() + t * m * m);
+  });
+}
+
+template <typename A>
+void Forward<A>::Impl::collapse_norm(const A* c_pre, const SmallTensor& norm, int64_t T) {
+  int64_t H = c.hidden_size;
+  for_rows(T, [&](int64_t t, int) {
+    A* out = u.data() + t * H;
+    k.hc_collapse(X.data() + t * c.hc_mult * H, c_pre + t * c.hc_mult, c.hc_mult, H, out);
+    k.rms_norm(out, norm.template data<A>(), H, c.rms_norm_eps, out);
+  });
+}
+
+template <typename A>
+void Forward<A>::Impl::expand(int64_t T) {
+  int64_t H = c.hidden_size, m = c.hc_mult;
+  for_rows(T, [&](int64_t t, int) {
+    k.hc_expand(y.data() + t * H, post.data() + t * m, comb.data() + t * m * m, c.hc_mult, H, X.data() + t * m * H);
+  });
+}
+
+// Single-pass schedule: the `pre` a site computes is used by the NEXT site (model specification 2.4).
+template <typename A>
+void Forward<A>::Impl::block(const BlockWeights& b, int64_t T, const std::function<void()>& attend, const std::function<void()>& ffn) {
+  int64_t H = c.hidden_size, m = c.hc_mult;
+  grow(&pre_attn, T * m);
+  grow(&post, T * m);
+  grow(&comb, T * m * m);
+  grow(&u, T * H);
+  grow(&y, T * H);
+  hc_site(b.hc_attn, T, pre_attn.data());
+  collapse_norm(pre.data(), b.attn_norm, T);
+  attend();
+  expand(T);
+  hc_site(b.hc_ffn, T, pre.data());
+  collapse_norm(pre_attn.data(), b.ffn_norm, T);
+  ffn();
+  expand(T);
+}
+
+template <typename A>
+void Forward<A>::Impl::layer(int l, const RowSet& rows, ForwardTrace<A>* trace) {
+  const BlockWeights& b = w.layers[static_cast<size_t>(l)];
+  const LayerRole& role = roles[static_cast<size_t>(l)];
+  int64_t T = rows.size(), H = c.hidden_size, m = c.hc_mult;
+  if (role.engram >= 0) engram(l, rows, trace);
+  if (role.tap >= 0) {
+    int64_t taps = static_cast<int64_t>(c.dspark_target_layer_ids.size());
+    grow(&main_features, T * taps * H);
+    for_rows(T, [&](int64_t t, int) { k.hc_mean(X.data() + t * m * H, c.hc_mult, H, main_features.data() + (t * taps + role.tap) * H); });
+  }
+  auto* routes = trace == nullptr ? nullptr : &trace->layers[static_cast<size_t>(l)].route;
+  block(
+      b, T, [&] { attention(l, rows, trace); },
+      [&] { moe(b, c.n_routed_experts, c.num_experts_per_tok, &rows, T, routes); });
+  if (trace != nullptr) {
+    auto& tl = trace->layers[static_cast<size_t>(l)];
+    tl.streams.assign(X.begin(), X.begin() + T * m * H);
+    tl.pre.assign(pre.begin(), pre.begin() + T * m);
+  }
+}
+
+// Moves streams and `pre` of the rows at or above their sequence's decoder floor to the front; `kept` gets their old row numbers.
+template <typename A>
+RowSet Forward<A>::Impl::compact_to_decoder(const RowSet& rows, std::vector<int64_t>* kept) {
+  RowSet out;
+  int64_t width = c.hc_input_width(), m = c.hc_mult;
+  for (const SpanRows& s : rows.spans) {
+    int64_t begin = std::clamp(s.sequence->decoder_floor, s.begin, s.end);
+    out.spans.push_back({s.sequence, begin, s.end, out.size()});
+    for (int64_t p = begin; p < s.end; ++p) {
+      int64_t from = s.row0 + (p - s.begin), to = out.size();
+      kept->push_back(from);
+      if (from != to) {
+        std::copy_n(X.begin() + from * width, width, X.begin() + to * width);
+        std::copy_n(pre.begin() + from * m, m, pre.begin() + to * m);
+      }
+      out.position.push_back(p);
+      out.span_of.push_back(static_cast<int32_t>(out.spans.size() - 1));
+    }
+  }
+  return out;
+}
+
+template <typename A>
+ForwardResult<A> Forward<A>::Impl::run(const std::vector<RowSpan>& spans, ForwardTrace<A>* trace) {
+  ForwardResult<A> result;
+  result.vocab = c.vocab_size;
+  RowSet rows = make_rows(spans);
+  if (trace != nullptr) trace->layers.assign(static_cast<size_t>(c.num_hidden_layers), {});
+  int half = c.first_decoder_layer();
+  if (rows.size() > 0) {
+    embed(rows);
+    rotary_tables(rows);
+    for (int l = 0; l < half; ++l) layer(l, rows, trace);
+    publish_only(half, rows);
+    std::vector<int64_t> kept;
+    RowSet dec = compact_to_decoder(rows, &kept);
+    if (dec.size() > 0) {
+      if (dec.size() != rows.size()) rotary_tables(dec);
+      for (int l = half; l < c.num_hidden_layers; ++l) layer(l, dec, trace);
+      feed_draft(dec);
+      for (size_t i = 0; i < spans.size(); ++i) {
+        if (spans[i].logits_from < 0) continue;
+        for (int64_t p = std::max(spans[i].logits_from, dec.spans[i].begin); p < spans[i].end; ++p) {
+          result.rows.push_back({static_cast<int>(i), p});
+        }
+      }
+      int64_t n = static_cast<int64_t>(result.rows.size()), H = c.hidden_size;
+      std::vector<A> h(static_cast<size_t>(n * H));
+      for_rows(n, [&](int64_t i, int) {
+        const auto& r = result.rows[static_cast<size_t>(i)];
+        const SpanRows& s = dec.spans[static_cast<size_t>(r.span)];
+        int64_t t = s.row0 + (r.position - s.begin);
+        A* out = h.data() + i * H;
+        k.hc_collapse(X.data() + t * c.hc_mult * H, pre.data() + t * c.hc_mult, c.hc_mult, H, out);
+        k.rms_norm(out, w.norm.template data<A>(), H, c.rms_norm_eps, out);
+      });
+      result.logits.resize(static_cast<size_t>(n * result.vocab));
+      LinearPhase<A> phase(k, pool);
+      phase.add(w.head, h.data(), H, n, result.logits.data(), result.vocab, Out::kFull);
+      phase.run();
+    }
+  }
+  for (const RowSpan& s : spans) {
+    s.sequence->length = s.end;
+    note_written(*s.sequence, s.end);
+  }
+  return result;
+}
+
+template <typename A>
+Forward<A>::Forward(const ModelWeights* weights, ThreadPool* pool, const ForwardOptions& options)
+    : impl_(std::make_unique<Impl>(weights, pool, options)) {}
+template <typename A>
+Forward<A>::~Forward() = default;
+template <typename A>
+const ModelConfig& Forward<A>::config() const {
+  return impl_->c;
+}
+template <typename A>
+const CacheLayout& Forward<A>::layout() const {
+  return impl_->layout;
+}
+template <typename A>
+ForwardResult<A> Forward<A>::run(const std::vector<RowSpan>& spans, ForwardTrace<A>* trace) {
+  return impl_->run(spans, trace);
+}
+template <typename A>
+DraftResult<A> Forward<A>::draft(const SequenceState& sequence, int32_t next, const DraftPick<A>& pick) {
+  return impl_->draft(sequence, next, pick);
+}
+template <typename A>
+bool Forward<A>::valid_token(int32_t id) const {
+  return id >= 0 && id < impl_->c.vocab_size;
+}
+
+template class LinearPhase<float>;
+template class LinearPhase<double>;
+template struct Forward<float>::Impl;
+template struct Forward<double>::Impl;
+template class Forward<float>;
+template class Forward<double>;
+
+}  // namespace deepinfer

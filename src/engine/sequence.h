@@ -1,0 +1,86 @@
+// Everything the model remembers about one sequence between two forward passes: tokens, cache blocks, window rings, compressor
+// tails, draft rings, and the floors of bounded replay. All state is positional: going back is forgetting a length.
+// Source: model specification 3.7, 6.4, 10. Threads: one owner; the forward pass reads and writes it between its barriers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/block_pool.h"
+#include "engine/cache_layout.h"
+
+namespace deepinfer {
+
+// Records of the last `slots` positions. Every slot remembers whose it is: reading a position that was overwritten is a fault of the
+// caller and aborts, it never gives another token's latent.
+class RecordRing {
+ public:
+  RecordRing() = default;
+  RecordRing(int slots, int64_t code_bytes, int64_t scale_bytes);
+  void put(int64_t position, const uint8_t* codes, const uint8_t* scales);
+  const uint8_t* codes(int64_t position) const { return codes_.data() + checked_slot(position) * code_bytes_; }
+  const uint8_t* scales(int64_t position) const { return scales_.data() + checked_slot(position) * scale_bytes_; }
+  bool holds(int64_t position) const { return owner_[slot(position)] == position; }
+  int slots() const { return static_cast<int>(owner_.size()); }
+
+ private:
+  size_t slot(int64_t position) const { return static_cast<size_t>(position % static_cast<int64_t>(owner_.size())); }
+  int64_t checked_slot(int64_t position) const;
+  int64_t code_bytes_ = 0, scale_bytes_ = 0;
+  std::vector<int64_t> owner_;
+  std::vector<uint8_t> codes_, scales_;
+};
+
+// Rows that stand in for the embedding inside an image span: START, IMAGE.., NEWLINE.., END, already resolved.
+struct ImageSpan {
+  int64_t begin = 0;
+  int64_t count = 0;
+  std::vector<float> rows;  // [count, H]
+};
+
+struct SequenceState {
+  SequenceState(const ModelConfig& config, const CacheLayout& layout, BlockPool* pool);
+  ~SequenceState();
+  SequenceState(const SequenceState&) = delete;
+  SequenceState& operator=(const SequenceState&) = delete;
+
+  // Tokens known so far; the forward pass may run positions below tokens.size().
+  std::vector<int32_t> tokens;
+  std::vector<ImageSpan> images;  // ascending, disjoint
+  int64_t length = 0;             // positions the backbone has processed
+
+  std::vector<BlockId> blocks;
+  std::vector<RecordRing> window;  // one per backbone layer
+  std::vector<RecordRing> draft;   // one per draft stage
+  std::vector<RecordRing> tails;   // one per kv source; (a, g) of open groups, empty ring at ratio 1
+
+  // Bounded replay (model specification 10). Window reads of encoder layers never go below encoder_floor, of decoder layers never
+  // below decoder_floor; decoder layers run only rows at or after decoder_floor; main KV and index keys are written from publish_from on.
+  int64_t encoder_floor = 0;
+  int64_t publish_from = 0;
+  int64_t decoder_floor = 0;
+
+  bool in_image(int64_t position) const { return image_at(position) != nullptr; }
+  const ImageSpan* image_at(int64_t position) const;
+
+  uint8_t* block_data(int64_t index) const { return pool_->data(blocks[static_cast<size_t>(index)]); }
+
+  // Makes sure blocks exist for positions [0, end). kResourceExhausted leaves the sequence as it was.
+  Status reserve(int64_t end);
+  // Forgets positions >= n (tokens, length, blocks). REQUIRES n >= lowest_truncation().
+  void truncate(int64_t n);
+  // Smallest n for which every window the rows n-1 and later will read is still in the rings (the last kept row may be run again).
+  int64_t lowest_truncation() const;
+
+ private:
+  friend void note_written(SequenceState&, int64_t);
+  int64_t written_ = 0;  // one past the highest position ever put into the window rings
+  int window_tokens_, block_tokens_;
+  BlockPool* pool_;
+};
+
+// The forward pass tells how far the rings have been written.
+void note_written(SequenceState& s, int64_t end);
+
+}  // namespace deepinfer
