@@ -20,6 +20,7 @@ struct RopeScaling {
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   int64_t original_max_position_embeddings = 0;  // 0: no YaRN
+  bool operator==(const RopeScaling&) const = default;
 };
 
 struct VisionConfig {
@@ -33,6 +34,7 @@ struct VisionConfig {
   int64_t min_pixels = 295936;
   double max_wh_ratio = 0.0;  // 0: no limit
   double rope_theta = 10000.0;
+  bool operator==(const VisionConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -101,7 +103,7 @@ struct ModelConfig {
   int bos_token_id = 0;
   int eos_token_id = 1;
   int pad_token_id = 2;
-  int image_token_id = 0;
+  int image_token_id = -1;  // carried by every position of an image span; negative: the model takes no images
 
   // "fp4": routed and draft experts are MXFP4 (as released); "fp8" dense linears with 32x32 tiles.
   std::string expert_dtype = "fp4";
@@ -123,6 +125,9 @@ struct ModelConfig {
   int ratio(int layer) const {
     return layer < static_cast<int>(compress_ratios.size()) ? compress_ratios[static_cast<size_t>(layer)] : 0;
   }
+  // Draft rows of one pass (model specification 6.3); 0 without a draft module.
+  int drafts() const { return num_nextn_predict_layers > 0 ? dspark_block_size : 0; }
+  bool operator==(const ModelConfig&) const = default;  // includes the name
 };
 
 // Parses the JSON text of a config.json, nested (text_config/vision_config/quantization_config) or flat (the names of the

@@ -2,6 +2,7 @@
 // Source: model specification 5.2, 5.3 and appendix A.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -28,11 +29,20 @@ struct EngramHash {
   void rows(size_t layer_index, std::span<const int32_t> history, int64_t* out) const;
 };
 
+// Table rows per Engram layer: the sum of its primes, which engram_num_embeddings must equal (model specification 5.2).
+// Reads only the engram_* fields; needs them within the bounds of the field list, nothing else.
+std::vector<int64_t> engram_table_rows(const ModelConfig& config);
+
 // The primes and multipliers of a configuration. Cost: a prime search of columns*layers primes from engram_vocab_size.
 EngramHash make_engram_hash(const ModelConfig& config);
 
 // NumPy's default_rng(seed).integers(0, bound, size=n, dtype=int64), bit for bit, for bound > 2^32 (appendix A).
+// REQUIRES bound > 2^32: NumPy draws smaller ranges in another way.
 std::vector<uint64_t> numpy_integers(uint64_t seed, uint64_t bound, int n);
+
+// The two stages underneath, for checks: the seed's eight words and the generator's plain 64-bit draws.
+std::array<uint32_t, 8> numpy_seed_words(uint64_t seed);
+std::vector<uint64_t> numpy_raw_draws(uint64_t seed, int n);
 
 // The token map of the tiny configurations: t if t < 4, else 4 + (t-4) mod (compressed-4)  (model specification 11.2).
 std::vector<int32_t> tiny_token_map(int vocab_size, int compressed_vocab_size);
