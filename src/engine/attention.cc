@@ -132,8 +132,10 @@ void Forward<A>::Impl::output_projection(const BlockWeights& b, int64_t T, const
     }
   });
   LinearPhase<A> phase(k, pool);
+  MatrixView wo_a = b.wo_a;
+  wo_a.plain_input = true;
   for (int64_t g = 0; g < c.o_groups; ++g) {
-    phase.add(b.wo_a, o.data() + g * in, heads * D, nullptr, T, g * R, (g + 1) * R, oa.data(), mid, Out::kRounded);
+    phase.add(wo_a, o.data() + g * in, heads * D, nullptr, T, g * R, (g + 1) * R, oa.data(), mid, Out::kRounded);
   }
   phase.run();
   phase.add(b.wo_b, oa.data(), mid, T, y.data(), c.hidden_size, Out::kRounded);

@@ -29,11 +29,11 @@ void LinearPhase<A>::run() {
 }
 
 template <typename A>
-Forward<A>::Impl::Impl(const ModelWeights* weights, ThreadPool* p, const ForwardOptions& options)
+Forward<A>::Impl::Impl(const ModelWeights* weights, ThreadPool* p, const ForwardOptions<A>& options)
     : w(*weights),
       c(weights->config),
       pool(p),
-      k(kernels<A>()),
+      k(options.kernels != nullptr ? *options.kernels : kernels<A>()),
       layout(make_cache_layout<A>(weights->config, options.quantise_caches)),
       roles(layer_map(weights->config)),
       hash(make_engram_hash(weights->config)),
@@ -241,7 +241,7 @@ ForwardResult<A> Forward<A>::Impl::run(const std::vector<RowSpan>& spans, Forwar
 }
 
 template <typename A>
-Forward<A>::Forward(const ModelWeights* weights, ThreadPool* pool, const ForwardOptions& options)
+Forward<A>::Forward(const ModelWeights* weights, ThreadPool* pool, const ForwardOptions<A>& options)
     : impl_(std::make_unique<Impl>(weights, pool, options)) {}
 template <typename A>
 Forward<A>::~Forward() = default;

@@ -68,15 +68,17 @@ struct DraftResult {
 template <typename A>
 using DraftPick = std::function<int32_t(const A* logits, int64_t vocab, int64_t position)>;
 
+template <typename A>
 struct ForwardOptions {
-  bool quantise_caches = true;  // false only in math mode
+  bool quantise_caches = true;           // false only in math mode
+  const Kernels<A>* kernels = nullptr;   // nullptr: kernels<A>()
 };
 
 template <typename A>
 class Forward {
  public:
   // `weights` and `pool` outlive this object.
-  Forward(const ModelWeights* weights, ThreadPool* pool, const ForwardOptions& options);
+  Forward(const ModelWeights* weights, ThreadPool* pool, const ForwardOptions<A>& options);
   ~Forward();
   Forward(const Forward&) = delete;
   Forward& operator=(const Forward&) = delete;

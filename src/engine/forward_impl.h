@@ -57,7 +57,7 @@ class LinearPhase {
 
 template <typename A>
 struct Forward<A>::Impl {
-  Impl(const ModelWeights* weights, ThreadPool* p, const ForwardOptions& options);
+  Impl(const ModelWeights* weights, ThreadPool* p, const ForwardOptions<A>& options);
 
   const ModelWeights& w;
   const ModelConfig& c;

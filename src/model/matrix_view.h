@@ -1,5 +1,5 @@
-// A weight matrix as it lies in memory: format, shape, pointers. The word that loader, kernels and engine share; owns nothing.
-// Source: model specification 8.1.
+// A weight matrix as it lies in memory: format, shape, pointers. The word that loader, kernels and engine
+// share; owns nothing. Source: model specification 8.1.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace deepinfer {
 
 enum class WeightFormat {
-  kF64,        // exact synthetic weights of the golden runs
+  kF64,  // exact synthetic weights of the golden runs
   kF32,
   kBF16,
   kFp8Tile32,  // E4M3 codes [rows, cols], E8M0 scales [ceil(rows/32), ceil(cols/32)]
@@ -22,6 +22,9 @@ struct MatrixView {
   int64_t rows = 0, cols = 0;
   const void* data = nullptr;
   const uint8_t* scales = nullptr;
+  // VENDOR: the reference quantises the input of every FP8 and FP4 product except wo_a's (model
+  // specification 3.6, 8.5). Only the simulation of its rounding points looks at this.
+  bool plain_input = false;
   bool empty() const { return data == nullptr; }
 };
 
@@ -32,8 +35,10 @@ struct SmallTensor {
   bool empty() const { return f64.empty(); }
   template <typename A>
   const A* data() const {
-    if constexpr (sizeof(A) == 8) return f64.data();
-    else return f32.data();
+    if constexpr (sizeof(A) == 8)
+      return f64.data();
+    else
+      return f32.data();
   }
 };
 

@@ -52,7 +52,7 @@ struct Fixture {
   Fixture(const std::string& name, bool quantised, int threads = 2)
       : w(weights(name)),
         pool(threads),
-        model(&w, &pool, {quantised}),
+        model(&w, &pool, {quantised, nullptr}),
         blocks(model.layout().block_bytes, 4096),
         state(w.config, model.layout(), &blocks) {}
   ForwardResult<double> prefill(int n, int keep, ForwardTrace<double>* trace = nullptr, int64_t logits_from = 0) {

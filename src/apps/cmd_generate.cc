@@ -1,0 +1,209 @@
+// `deepinfer generate`: text in, text out, one sequence. The smallest way to use a model.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "apps/command.h"
+#include "apps/model_source.h"
+#include "engine/generator.h"
+#include "host/clock.h"
+#include "host/files.h"
+#include "host/stop_flag.h"
+#include "host/thread_pool.h"
+#include "kernels/kernels.h"
+#include "text/tokenizer.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kPromptLimitBytes = int64_t{64} << 20;
+
+struct Options {
+  std::string model, prompt, prompt_file, system;
+  bool raw = false, thinking = false, no_speculate = false, exact = false, json = false, quiet = false;
+  int threads = 0;
+  int64_t keep = 0;
+  GenerateOptions generate;
+};
+
+int fail(const Status& s) {
+  fmt::print(stderr, "deepinfer generate: {}\n", s.to_string());
+  return s.code() == Code::kInvalidArgument ? 2 : 1;
+}
+
+Result<std::string> read_prompt(const Options& o) {
+  if (!o.prompt.empty()) return o.prompt;
+  if (!o.prompt_file.empty() && o.prompt_file != "-") return read_file(o.prompt_file, kPromptLimitBytes);
+  if (o.prompt_file.empty() && isatty(STDIN_FILENO) != 0) {
+    return error(Code::kInvalidArgument, "no prompt: give --prompt TEXT, --prompt-file FILE, or text on standard input");
+  }
+  return read_descriptor(STDIN_FILENO, "standard input", kPromptLimitBytes);
+}
+
+Span control(const Tokenizer& t, const char* text) {
+  Span s;
+  s.kind = Span::Kind::kControl;
+  s.origin = Span::Origin::kTemplate;
+  s.id = t.added_token_id(text);
+  s.text = text;
+  return s;
+}
+
+Span client_text(const std::string& text) {
+  Span s;
+  s.text = text;
+  return s;
+}
+
+// One user turn in the V4.1 template (request edge specification 3.4), or BOS and the bare text with --raw or for a tokenizer that has no
+// turn markers.
+std::vector<Span> build_prompt(const Tokenizer& t, const ModelConfig& c, const Options& o, const std::string& text) {
+  std::vector<Span> spans;
+  Span bos;
+  bos.kind = Span::Kind::kControl;
+  bos.id = c.bos_token_id;
+  spans.push_back(bos);
+  Span user = control(t, "<｜User｜>"), assistant = control(t, "<｜Assistant｜>"), open = control(t, "<think>"),
+       close = control(t, "</think>"), system = control(t, "<｜System｜>");
+  bool template_known = user.id >= 0 && assistant.id >= 0 && open.id >= 0 && close.id >= 0 && system.id >= 0;
+  if (o.raw || !template_known) {
+    spans.push_back(client_text(text));
+    return spans;
+  }
+  std::string effort = o.thinking ? "Reasoning Effort: 75 (range 1-100, the higher the value, the more thorough the reasoning)\n\n" : "";
+  if (!effort.empty() || !o.system.empty()) {
+    spans.push_back(system);
+    spans.push_back(client_text(effort + o.system));
+  }
+  spans.push_back(user);
+  spans.push_back(client_text(text));
+  spans.push_back(assistant);
+  spans.push_back(o.thinking ? open : close);
+  return spans;
+}
+
+// Everything that is input-side only: added tokens other than end of sequence, </think> and the tool marker (specification 1.2).
+std::vector<int32_t> banned_ids(const Tokenizer& t, const ModelConfig& c) {
+  std::vector<int32_t> banned;
+  for (const AddedToken& a : t.added_tokens()) {
+    if (a.id != c.eos_token_id && a.text != "</think>" && a.text != "｜DSML｜") banned.push_back(a.id);
+  }
+  return banned;
+}
+
+double per_second(int64_t n, int64_t ns) { return ns > 0 ? static_cast<double>(n) * 1e9 / static_cast<double>(ns) : 0.0; }
+
+const char* finish_name(GenerateStats::Finish f) {
+  switch (f) {
+    case GenerateStats::Finish::kStop: return "stop";
+    case GenerateStats::Finish::kLength: return "length";
+    case GenerateStats::Finish::kCancelled: return "cancelled";
+  }
+  return "unknown";
+}
+
+void report(const Options& o, const GenerateStats& s, const std::vector<int32_t>& ids, const std::string& text, const LoadedModel& m) {
+  double prefill = per_second(s.prompt_tokens, s.prefill_ns), decode = per_second(s.generated_tokens, s.decode_ns);
+  if (o.json) {
+    nlohmann::ordered_json j;
+    j["model"] = m.dir;
+    j["text"] = text;
+    j["token_ids"] = ids;
+    j["finish_reason"] = finish_name(s.finish);
+    j["usage"] = {{"prompt_tokens", s.prompt_tokens}, {"completion_tokens", s.generated_tokens}, {"total_tokens", s.prompt_tokens + s.generated_tokens}};
+    j["timing"] = {{"prefill_ms", static_cast<double>(s.prefill_ns) / 1e6}, {"decode_ms", static_cast<double>(s.decode_ns) / 1e6},
+                   {"prefill_tokens_per_s", prefill},                         {"decode_tokens_per_s", decode},
+                   {"steps", s.steps},                                        {"drafted", s.drafted},
+                   {"accepted", s.accepted}};
+    fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return;
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
+  if (o.quiet) return;
+  fmt::print(stderr, "[{} prompt + {} generated tokens, {}; prefill {:.0f} tok/s, decode {:.0f} tok/s; {} steps, drafts {}/{} accepted]\n",
+             s.prompt_tokens, s.generated_tokens, finish_name(s.finish), prefill, decode, s.steps, s.accepted, s.drafted);
+}
+
+int run_generate(Options o) {
+  auto text = read_prompt(o);
+  if (!text.ok()) return fail(text.status());
+  auto loaded = load_model(o.model);
+  if (!loaded.ok()) return fail(loaded.status());
+  LoadedModel& m = *loaded;
+  if (!m.notice.empty()) fmt::print(stderr, "{}\n", m.notice);
+  const ModelConfig& c = m.weights->config;
+  std::vector<int32_t> prompt = encode_spans(*m.tokenizer, build_prompt(*m.tokenizer, c, o, *text));
+
+  o.generate.speculate = !o.no_speculate;
+  o.generate.keep = o.exact ? -1 : o.keep;
+  o.generate.stop_ids = {c.eos_token_id};
+  o.generate.banned_ids = banned_ids(*m.tokenizer, c);
+  int64_t room = c.max_position_embeddings - static_cast<int64_t>(prompt.size());
+  if (o.generate.max_tokens < 0) o.generate.max_tokens = std::max<int64_t>(1, std::min<int64_t>(256, room));
+
+  ThreadPool pool(o.threads > 0 ? o.threads : ThreadPool::usable_cpus());
+  Forward<float> model(m.weights.get(), &pool, {});
+  int64_t block = model.layout().block_tokens;
+  BlockPool blocks(model.layout().block_bytes, (static_cast<int64_t>(prompt.size()) + o.generate.max_tokens + block) / block + 1);
+
+  StopFlag stop;
+  std::string produced;
+  std::vector<int32_t> ids;
+  Utf8Assembler assembler;
+  auto stats = generate<float>(
+      &model, &blocks, prompt, o.generate,
+      [&](int32_t id) {
+        ids.push_back(id);
+        std::string piece = assembler.push(m.tokenizer->token_bytes(id));
+        produced += piece;
+        if (!o.json && !piece.empty()) {
+          std::fwrite(piece.data(), 1, piece.size(), stdout);
+          std::fflush(stdout);
+        }
+        return !stop.stop_requested();
+      },
+      now_ns);
+  if (!stats.ok()) return fail(stats.status());
+  std::string rest = assembler.flush();
+  produced += rest;
+  if (!o.json) std::fwrite(rest.data(), 1, rest.size(), stdout);
+  if (stop.stop_requested()) stats->finish = GenerateStats::Finish::kCancelled;
+  report(o, *stats, ids, produced, m);
+  return stop.stop_requested() ? 130 : 0;
+}
+
+}  // namespace
+
+void add_generate(Program& program) {
+  auto o = std::make_shared<Options>();
+  o->generate.max_tokens = -1;
+  CLI::App* cmd = program.app->add_subcommand("generate", "Print the model's continuation of a prompt");
+  cmd->add_option("--model", o->model, "Checkpoint directory in the released format (default: the small model)");
+  cmd->add_option("--prompt", o->prompt, "The user's text");
+  cmd->add_option("--prompt-file", o->prompt_file, "Read the text from a file, - for standard input");
+  cmd->add_option("--system", o->system, "System text");
+  cmd->add_flag("--raw", o->raw, "No chat template: continue the bare text");
+  cmd->add_flag("--thinking", o->thinking, "Let the model reason first");
+  cmd->add_option("--max-tokens", o->generate.max_tokens, "Stop after this many tokens (default 256)")->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  cmd->add_option("--temperature", o->generate.sampling.temperature, "0 = greedy (default)");
+  cmd->add_option("--top-p", o->generate.sampling.top_p, "Nucleus size in (0, 1]");
+  cmd->add_option("--top-k", o->generate.sampling.top_k, "Keep the k most likely tokens, 0 = all");
+  cmd->add_option("--min-p", o->generate.sampling.min_p, "Keep tokens with this share of the best one's probability");
+  cmd->add_option("--seed", o->generate.sampling.seed, "Seed of the draws; the same seed gives the same text");
+  cmd->add_flag("--no-speculate", o->no_speculate, "Do not draft; the text is the same");
+  cmd->add_option("--drafts", o->generate.drafts, "Drafts verified per step (default: the model's block)")->check(CLI::Range(0, 64));
+  cmd->add_flag("--exact", o->exact, "Exact decoder state after prefill instead of bounded replay");
+  cmd->add_option("--keep", o->keep, "Decoder rows replayed at the end of prefill (default window + drafts + 1)")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  cmd->add_option("--chunk", o->generate.chunk, "Prefill rows per call; never changes the text")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  cmd->add_option("--threads", o->threads, "Threads (default: all usable CPUs); never changes the text")->check(CLI::Range(1, 4096));
+  cmd->add_flag("--json", o->json, "Print one JSON object with text, token_ids, usage and timing");
+  cmd->add_flag("--quiet", o->quiet, "No line of statistics");
+  cmd->callback([&program, o] { program.run = [o] { return run_generate(*o); }; });
+}
+
+}  // namespace deepinfer

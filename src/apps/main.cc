@@ -1,0 +1,24 @@
+// The `deepinfer` program: collects the subcommands, parses the command line, runs the chosen one.
+#include <cstdio>
+#include <string>
+
+#include "apps/command.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"DeepInfer: an open token factory for DeepSeek-V4.1-Flash on CPUs", "deepinfer"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("deepinfer ") + DEEPINFER_VERSION);
+  deepinfer::Program program{&app, {}};
+  deepinfer::add_generate(program);
+  deepinfer::add_inspect(program);
+  deepinfer::add_synth(program);
+  deepinfer::add_selfcheck(program);
+  deepinfer::add_doctor(program);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    int code = app.exit(e);
+    return code == 0 ? 0 : 2;
+  }
+  return program.run();
+}
