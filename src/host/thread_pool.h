@@ -1,7 +1,7 @@
-// A team of worker threads for the token step: run one task list, all threads take part, return when all is done.
-// Bounded spinning, then sleep. Knows nothing of what it runs. Results must not depend on the number of threads: tasks write disjoint
-// memory and never reduce across tasks.
-// Threads: run() is called by one thread at a time (the owner of the pool); tasks may not call run().
+// A team of worker threads for the token step: run one task list, all threads take part, return when all is
+// done. Bounded spinning, then sleep. Knows nothing of what it runs. Results must not depend on the number of
+// threads: tasks write disjoint memory and never reduce across tasks. Threads: run() is called by one thread
+// at a time (the owner of the pool); tasks may not call run().
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const;
-  // Calls task(i, worker) for every i in [0, n), each exactly once, worker in [0, threads()). Dynamic: free workers take the next index.
+  // Calls task(i, worker) for every i in [0, n), each exactly once, worker in [0, threads()). Dynamic: free
+  // workers take the next index.
   void run(int64_t n, const std::function<void(int64_t, int)>& task);
 
   // CPUs this process may use: affinity mask and cgroup quota (rounded up), at least 1.

@@ -1,5 +1,6 @@
-// Runs a fuzz target once over each file of the folders given: the seeds and the inputs that once crashed, as a plain test
-// that needs no fuzzer. An empty or missing folder is a failure, so that a target cannot lose its corpus unnoticed.
+// Runs a fuzz target once over each file of the folders given: the seeds and the inputs that once crashed, as
+// a plain test that needs no fuzzer. An empty or missing folder is a failure, so that a target cannot lose
+// its corpus unnoticed.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
