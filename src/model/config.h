@@ -1,6 +1,6 @@
-// The architecture's configuration: every number that decides shapes, layer roles and arithmetic, for any member of the
-// family (the released model, the tiny ones, a user's own). Plain data; parse_config and validate make it from bytes and
-// hold it to the rules. Knows no weights and no files.
+// The architecture's configuration: every number that decides shapes, layer roles and arithmetic, for any
+// member of the family (the released model, the tiny ones, a user's own). Plain data; parse_config and
+// validate make it from bytes and hold it to the rules. Knows no weights and no files.
 // Source: model specification 1 and 11.1. Threads: immutable after parsing.
 #pragma once
 
@@ -105,7 +105,8 @@ struct ModelConfig {
   int pad_token_id = 2;
   int image_token_id = -1;  // carried by every position of an image span; negative: the model takes no images
 
-  // "fp4": routed and draft experts are MXFP4 (as released); "fp8" dense linears with 32x32 tiles.
+  // Storage of the weights: "fp4" MXFP4 (routed and draft experts as released), "fp8" E4M3 with 32x32 tiles
+  // (dense linears as released), "bf16" unquantised. Experts take all three, dense linears the last two.
   std::string expert_dtype = "fp4";
   std::string dense_dtype = "fp8";
 
@@ -130,13 +131,15 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;  // includes the name
 };
 
-// Parses the JSON text of a config.json, nested (text_config/vision_config/quantization_config) or flat (the names of the
-// reference's inference/config.json), then validates it. `where` names the source in messages.
-// Errors: kInvalidData for text that is not such a JSON object (with line and column), kInvalidConfig for a broken rule,
-// naming the field and the rule. Unknown fields are ignored, as model files carry many informative ones.
+// Parses the JSON text of a config.json, nested (text_config/vision_config/quantization_config) or flat (the
+// names of the reference's inference/config.json), then validates it. `where` names the source in messages.
+// Errors: kInvalidData for text that is not such a JSON object (with line and column), kInvalidConfig for a
+// broken rule, naming the field and the rule. Unknown fields are ignored, as model files carry many
+// informative ones.
 Result<ModelConfig> parse_config(std::string_view json, const std::string& where);
 
-// Every rule of model specification 11.1 and the bounds that keep sizes within integers. First broken rule wins.
+// Every rule of model specification 11.1 and the bounds that keep sizes within integers. First broken rule
+// wins.
 Status validate(const ModelConfig& config);
 
 // Writes the nested form; parse_config of the result gives the same configuration.
@@ -146,10 +149,14 @@ std::string config_to_json(const ModelConfig& config);
 Result<ModelConfig> builtin_config(std::string_view name);
 std::vector<std::string> builtin_config_names();
 
-// A valid slice of `config` with `layers` backbone layers that keeps every role (even, >= 8): ratios 0,0, then 2 up to half,
-// then 1; kv sources 2 and layers/2 (more ratio-2 sources where the original spacing fits); index sources so that an own source,
-// a Reindex layer and Reuse layers remain; Engram at 1 and 3; taps the last three layers. `experts` > 0 shrinks the routed experts,
-// `engram_start` > 0 moves the prime search and so the table sizes. kInvalidArgument says which rule a slice breaks.
+// A valid slice of `config` with `layers` backbone layers (even, from 8 to config.num_hidden_layers) that
+// keeps every role. Encoder: the first layers/2 layers of the original with their ratios and sources.
+// Decoder: ratio 1, kv source layers/2, Reindex layers at the original distance, closer where a short decoder
+// would lose its Reindex layer. Engram layers that lie above the encoder move down to its end (1 and 14
+// become 1 and 3 of 8 layers); taps are the last layers, as many as before. layers == num_hidden_layers
+// changes no role. `experts` > 0 shrinks the routed experts, and the draft experts in proportion;
+// `engram_start` > 0 moves the prime search and so the table sizes; 0 leaves either alone. REQUIRES a
+// validated configuration. Errors: kInvalidArgument says which rule a slice would break.
 Result<ModelConfig> slice_config(const ModelConfig& config, int layers, int experts, int64_t engram_start);
 
 }  // namespace deepinfer

@@ -1,8 +1,9 @@
 // The list of a configuration's fields, once: name, the reference's flat spelling, whether it must be given,
 // its bounds. Parser, writer and bounds check are visitors over this list, so none of them can forget a
-// field. Internal to the room. Source: model specification 1.2 to 1.4. The bounds are ours: wide enough for
-// any member of the family one could build, narrow enough that every product of them (tensor bytes, table
-// rows, ring sizes) stays within 64-bit integers and every width within 31 bits.
+// field. Internal to the room. The bounds are ours: wide enough for any member of the family one could build,
+// narrow enough that every product of them (tensor bytes, table rows, ring sizes) stays within 64-bit
+// integers and every width within 31 bits.
+// Source: model specification 1.2 to 1.4.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Strict JSON for configurations: text from anywhere to a document, or an error with line and column. Knows
-// no fields. Internal to the room. Source: RFC 8259; the limits are ours (a config.json has a few kilobytes
-// and three levels).
+// no fields. Internal to the room. The limits are ours: a config.json has a few kilobytes and three levels.
+// Source: RFC 8259.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -197,7 +197,11 @@ Status read_formats(FieldReader& root, bool flat, ModelConfig& c) {
   const json* quant = root.object("quantization_config");
   DI_TRY(root.status());
   if (quant == nullptr) {
-    if (flat) root.text("dtype", nullptr, c.dense_dtype);
+    // The flat dtype is fp8 or bf16; "bfloat16" is the nested spelling of the compute type and says nothing
+    // about weights.
+    std::string dtype = c.dense_dtype;
+    if (flat) root.text("dtype", nullptr, dtype);
+    if (dtype != "bfloat16") c.dense_dtype = dtype;
     root.text("expert_dtype", nullptr, c.expert_dtype);
     return root.status();
   }

@@ -340,11 +340,12 @@ Status check_window(const ModelConfig& c) {
 }
 
 Status check_formats(const ModelConfig& c) {
-  if (c.dense_dtype != "fp8") {
-    return broken("quant_method (flat: dtype) is {}; dense weights must be fp8", shown_text(c.dense_dtype));
+  if (c.dense_dtype != "fp8" && c.dense_dtype != "bf16") {
+    return broken("quant_method (flat: dtype) is {}; dense weights are fp8 or bf16",
+                  shown_text(c.dense_dtype));
   }
-  if (c.expert_dtype != "fp4") {
-    return broken("expert_dtype is {}; expert weights must be fp4", shown_text(c.expert_dtype));
+  if (c.expert_dtype != "fp4" && c.expert_dtype != "fp8" && c.expert_dtype != "bf16") {
+    return broken("expert_dtype is {}; expert weights are fp4, fp8 or bf16", shown_text(c.expert_dtype));
   }
   return {};
 }

@@ -1,5 +1,6 @@
 // A weight matrix as it lies in memory: format, shape, pointers. The word that loader, kernels and engine
-// share; owns nothing. Source: model specification 8.1.
+// share; owns nothing.
+// Source: model specification 8.1.
 #pragma once
 
 #include <cstdint>

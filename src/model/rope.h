@@ -1,5 +1,6 @@
-// Rotary frequencies of the two tables: main (window layers, draft) and compress (every layer with ratio > 0, YaRN).
-// Source: model specification 3.2.
+// Rotary frequencies of the two tables: main (window layers, draft) and compress (every layer with ratio > 0,
+// YaRN), in double precision; users round to their own. Knows no positions.
+// Source: model specification 3.2. Threads: pure functions.
 #pragma once
 
 #include <vector>
