@@ -1,0 +1,223 @@
+// attend() and index_scores() at every instruction level, against the scalar definition and against
+// themselves under changes that must not matter: which heads or keys are asked for together, where the data
+// lies.
+#include <gtest/gtest.h>
+
+#include "kernels/testing.h"
+
+namespace deepinfer {
+namespace {
+
+using namespace testing_kernels;
+
+struct AttendShape {
+  int64_t n, D;
+  int heads;
+};
+const AttendShape kAttendShapes[] = {{1, 64, 1},   {2, 16, 3},    {5, 40, 4},    {16, 33, 2}, {31, 128, 5},
+                                     {65, 512, 8}, {133, 64, 66}, {640, 512, 9}, {100, 7, 1}};
+
+TEST(Attend, EqualsTheReference) {
+  Random random(41);
+  for (const auto& s : kAttendShapes) {
+    SCOPED_TRACE("n " + std::to_string(s.n) + " D " + std::to_string(s.D) + " heads " +
+                 std::to_string(s.heads));
+    Guarded<float> q(random.activations(s.heads * s.D)), rows(random.activations(s.n * s.D)),
+        sink(random.floats(s.heads)), scratch(s.heads * s.n), out(s.heads * s.D);
+    const double scale = 1.0 / std::sqrt(static_cast<double>(s.D));
+    std::vector<float> want(static_cast<size_t>(s.heads * s.D));
+    reference_kernels<float>().attend(q.data(), rows.data(), s.n, s.D, s.heads, scale, sink.data(),
+                                      scratch.data(), want.data());
+    at_every_level([&](const Kernels<float>& k, const std::string&) {
+      k.attend(q.data(), rows.data(), s.n, s.D, s.heads, scale, sink.data(), scratch.data(), out.data());
+      for (int64_t i = 0; i < out.size(); ++i) {
+        ASSERT_TRUE(is_bf16(out[i]));
+        ASSERT_NEAR(out[i], want[static_cast<size_t>(i)],
+                    std::fabs(want[static_cast<size_t>(i)]) * 0x1.02p-7 + 2e-6)
+            << i;
+      }
+    });
+  }
+}
+
+TEST(Attend, AHeadDoesNotKnowTheOthers) {
+  Random random(42);
+  const int64_t n = 77, D = 80;
+  const int heads = 70;
+  const auto vq = random.activations(heads * D), vr = random.activations(n * D), vs = random.floats(heads);
+  std::vector<float> first[2];
+  at_every_level([&](const Kernels<float>& k, const std::string& level) {
+    std::vector<float> scratch(static_cast<size_t>(heads * n)), whole(static_cast<size_t>(heads * D)),
+        part(whole.size());
+    k.attend(vq.data(), vr.data(), n, D, heads, 0.1, vs.data(), scratch.data(), whole.data());
+    auto& f = first[fuses(level)];
+    if (f.empty()) f = whole;
+    ASSERT_EQ(first_difference(whole.data(), f.data(), heads * D), -1);
+    for (int trial = 0; trial < 40; ++trial) {
+      const int h0 = static_cast<int>(random.below(heads)),
+                nh = 1 + static_cast<int>(random.below(heads - h0));
+      const int64_t shift = random.below(17);
+      Guarded<float> q(std::vector<float>(vq.begin() + h0 * D, vq.begin() + (h0 + nh) * D), shift),
+          rows(vr, 16 - shift), sink(std::vector<float>(vs.begin() + h0, vs.begin() + h0 + nh));
+      Guarded<float> z(nh * n, shift), out(nh * D, 2 * shift);
+      k.attend(q.data(), rows.data(), n, D, nh, 0.1, sink.data(), z.data(), out.data());
+      ASSERT_EQ(first_difference(out.data(), whole.data() + h0 * D, nh * D), -1)
+          << "heads " << h0 << " + " << nh;
+    }
+  });
+}
+
+TEST(Attend, SinkTakesItsShareAndAddsNoValue) {
+  // One row, logit 0, sink ln 3: the row keeps a quarter.
+  const float q[4] = {0, 0, 0, 0}, row[4] = {4, -8, 16, 0}, sink[1] = {std::log(3.0f)};
+  at_every_level([&](const Kernels<float>& k, const std::string&) {
+    float scratch[1], out[4];
+    k.attend(q, row, 1, 4, 1, 0.5, sink, scratch, out);
+    EXPECT_EQ(out[0], 1.0f);
+    EXPECT_EQ(out[1], -2.0f);
+    EXPECT_EQ(out[2], 4.0f);
+    EXPECT_EQ(out[3], 0.0f);
+  });
+  const double dq[1] = {2}, drow[2] = {1, 3}, dsink[1] = {-1};
+  double scratch[2], out[1];
+  kernels<double>().attend(dq, drow, 2, 1, 1, 0.5, dsink, scratch, out);
+  EXPECT_NEAR(out[0],
+              (std::exp(1.0) * 1 + std::exp(3.0) * 3) / (std::exp(1.0) + std::exp(3.0) + std::exp(-1.0)),
+              1e-12);
+}
+
+TEST(Attend, LargeLogitsDoNotOverflow) {
+  Random random(43);
+  const auto q = random.activations(2 * 64, 300.0), rows = random.activations(50 * 64, 300.0);
+  const float sink[2] = {-1e4f, 80.0f};
+  at_every_level([&](const Kernels<float>& k, const std::string&) {
+    std::vector<float> z(100), out(128);
+    k.attend(q.data(), rows.data(), 50, 64, 2, 1.0, sink, z.data(), out.data());
+    for (float v : out) ASSERT_TRUE(std::isfinite(v));
+  });
+}
+
+// ---- index scores
+
+struct Keys {
+  Guarded<uint8_t> codes, scales;
+  int64_t code_stride, scale_stride;
+  Keys(RecordFormat f, int64_t n, int64_t dim, Random& random, int64_t pad = 0, double size = 1.0)
+      : codes(n * (record_code_bytes<float>(f, dim) + pad)),
+        scales(n * (record_scale_bytes(f, dim) + pad)),
+        code_stride(record_code_bytes<float>(f, dim) + pad),
+        scale_stride(record_scale_bytes(f, dim) + pad) {
+    for (int64_t j = 0; j < n; ++j) {
+      const auto x = random.activations(dim, size);
+      reference_kernels<float>().encode_record(f, x.data(), dim, codes.data() + j * code_stride,
+                                               scales.data() + j * scale_stride);
+    }
+  }
+};
+
+std::vector<float> on_fp4_grid(Random& random, int64_t n, double size = 1.0) {
+  auto x = random.activations(n, size);
+  std::vector<uint8_t> codes(x.size() / 2), scales(x.size() / 32);
+  reference_kernels<float>().encode_record(RecordFormat::kFp4_32, x.data(), n, codes.data(), scales.data());
+  reference_kernels<float>().decode_record(RecordFormat::kFp4_32, codes.data(), scales.data(), n, x.data());
+  return x;
+}
+
+TEST(IndexScores, Fp4ScoresAreExactUpToTheStatedOrder) {
+  Random random(44);
+  for (int dim : {32, 64, 128}) {
+    for (int heads : {1, 3, 8, 32}) {
+      for (int64_t n : {1, 15, 16, 17, 100}) {
+        for (double size : {1.0, 1e-12, 1e12}) {
+          Guarded<float> q(on_fp4_grid(random, int64_t{heads} * dim, size)), w(random.floats(heads));
+          Keys keys(RecordFormat::kFp4_32, n, dim, random);
+          Guarded<float> want(n), got(n);
+          reference_kernels<float>().index_scores(q.data(), w.data(), heads, dim, RecordFormat::kFp4_32,
+                                                  keys.codes.data(), keys.code_stride, keys.scales.data(),
+                                                  keys.scale_stride, n, want.data());
+          at_every_level([&](const Kernels<float>& k, const std::string& level) {
+            k.index_scores(q.data(), w.data(), heads, dim, RecordFormat::kFp4_32, keys.codes.data(),
+                           keys.code_stride, keys.scales.data(), keys.scale_stride, n, got.data());
+            if (fuses(level)) {
+              ASSERT_EQ(first_difference(got.data(), want.data(), n), -1) << dim << " " << heads << " " << n;
+            } else {
+              double bound = 0;
+              for (float v : w) bound += std::fabs(v) * dim * 36 * size * 32;
+              for (int64_t j = 0; j < n; ++j) ASSERT_NEAR(got[j], want[j], bound * 0x1p-22);
+            }
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(IndexScores, OtherFormatsAndOddDims) {
+  Random random(45);
+  for (RecordFormat f : {RecordFormat::kRaw, RecordFormat::kFp8_32, RecordFormat::kFp4_16}) {
+    for (int dim : {32, 64, 20}) {
+      if (dim == 20 && f != RecordFormat::kRaw) continue;
+      const int heads = 5;
+      const int64_t n = 37;
+      Guarded<float> q(random.activations(int64_t{heads} * dim)), w(random.floats(heads)), want(n), got(n);
+      Keys keys(f, n, dim, random);
+      reference_kernels<float>().index_scores(q.data(), w.data(), heads, dim, f, keys.codes.data(),
+                                              keys.code_stride, keys.scales.data(), keys.scale_stride, n,
+                                              want.data());
+      at_every_level([&](const Kernels<float>& k, const std::string&) {
+        k.index_scores(q.data(), w.data(), heads, dim, f, keys.codes.data(), keys.code_stride,
+                       keys.scales.data(), keys.scale_stride, n, got.data());
+        for (int64_t j = 0; j < n; ++j) ASSERT_NEAR(got[j], want[j], 2e-4) << j;
+      });
+    }
+  }
+}
+
+TEST(IndexScores, AKeyDoesNotKnowTheOthers) {
+  Random random(46);
+  for (RecordFormat f : {RecordFormat::kFp4_32, RecordFormat::kFp8_32, RecordFormat::kRaw}) {
+    const int heads = 32, dim = 128;
+    const int64_t n = 83;
+    Guarded<float> q(on_fp4_grid(random, int64_t{heads} * dim)), w(random.floats(heads));
+    Keys keys(f, n, dim, random, 3 * 4);
+    std::vector<float> first[2];
+    at_every_level([&](const Kernels<float>& k, const std::string& level) {
+      std::vector<float> whole(static_cast<size_t>(n));
+      k.index_scores(q.data(), w.data(), heads, dim, f, keys.codes.data(), keys.code_stride,
+                     keys.scales.data(), keys.scale_stride, n, whole.data());
+      auto& want = first[fuses(level)];
+      if (want.empty()) want = whole;
+      ASSERT_EQ(first_difference(whole.data(), want.data(), n), -1);
+      for (int trial = 0; trial < 60; ++trial) {
+        const int64_t j0 = random.below(n), nj = 1 + random.below(n - j0);
+        Guarded<float> part(nj, random.below(5));
+        k.index_scores(q.data(), w.data(), heads, dim, f, keys.codes.data() + j0 * keys.code_stride,
+                       keys.code_stride, keys.scales.data() + j0 * keys.scale_stride, keys.scale_stride, nj,
+                       part.data());
+        ASSERT_EQ(first_difference(part.data(), whole.data() + j0, nj), -1) << j0 << " + " << nj;
+      }
+    });
+  }
+}
+
+// ReLU per head before the weight: a head whose dot product is negative counts nothing, a negative weight
+// subtracts.
+TEST(IndexScores, ReluThenWeight) {
+  std::vector<float> key(32, 0.0f);
+  key[0] = 1.0f;
+  uint8_t codes[16], scales[1];
+  kernels<float>().encode_record(RecordFormat::kFp4_32, key.data(), 32, codes, scales);
+  std::vector<float> q(96, 0.0f);
+  q[0] = 2.0f;
+  q[32] = -3.0f;
+  q[64] = 4.0f;
+  const float w[3] = {1.0f, 100.0f, -0.25f};
+  at_every_level([&](const Kernels<float>& k, const std::string&) {
+    float score = 9;
+    k.index_scores(q.data(), w, 3, 32, RecordFormat::kFp4_32, codes, 16, scales, 1, 1, &score);
+    EXPECT_EQ(score, 2.0f - 1.0f);
+  });
+}
+
+}  // namespace
+}  // namespace deepinfer
