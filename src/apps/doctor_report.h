@@ -14,7 +14,8 @@ namespace deepinfer {
 
 struct KernelChoice {
   std::string kernel;        // "linear", "attend", ...
-  std::string instructions;  // "AVX3_ZEN4", or "scalar" where the plain definition runs
+  std::string instructions;  // "AVX3_ZEN4", "scalar" where the plain definition runs, "scalar by design"
+                             // where it always does
 };
 
 struct DoctorFacts {
