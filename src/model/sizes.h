@@ -42,8 +42,8 @@ int64_t exact_rebuild_tokens_tight(const ModelConfig& config);
 
 // Hit rules of model specification 10.3.
 struct HitPlan {
-  int64_t cap = 0;  // longest legal hit for this prompt length
-  int64_t hit = 0;  // min(block hit, cap)
+  int64_t cap = 0;     // longest legal hit for this prompt length
+  int64_t hit = 0;     // min(block hit, cap)
   int64_t reused = 0;  // where the encoder starts: hit with a snapshot there, else hit - window, at least 0
   bool from_snapshot = false;
   int64_t encoder_rows = 0;  // prompt - reused
