@@ -25,7 +25,6 @@ std::array<float, 256> make_e4m3_table() {
   return t;
 }
 
-const std::array<float, 256> kE4m3 = make_e4m3_table();
 
 // Rounds |f| to the grid with spacing 2^e, ties to even; the result is a count of grid steps.
 int round_steps(float a, int e) { return static_cast<int>(std::nearbyint(std::ldexp(a, -e))); }
@@ -45,7 +44,7 @@ void pack_e2m1(const float* x, size_t n, float scale, uint8_t* packed) {
 
 }  // namespace
 
-float e4m3_to_f32(uint8_t code) { return kE4m3[code]; }
+const std::array<float, 256> kE4m3 = make_e4m3_table();
 
 uint8_t f32_to_e4m3(float f) {
   uint8_t sign = std::signbit(f) ? 0x80 : 0;
@@ -60,11 +59,6 @@ uint8_t f32_to_e4m3(float f) {
   if (e > 8 || (e == 8 && steps > 14)) return sign | 0x7e;
   int biased = steps >= 8 ? e + 7 : 0;
   return static_cast<uint8_t>(sign | (biased << 3) | (steps & 7));
-}
-
-float e8m0_to_f32(uint8_t code) {
-  if (code == 255) return std::numeric_limits<float>::quiet_NaN();
-  return std::ldexp(1.0f, int{code} - 127);
 }
 
 uint8_t f32_to_e2m1(float f) {

@@ -25,12 +25,18 @@ inline uint16_t f32_to_bf16(float f) {
 inline float round_bf16(float f) { return bf16_to_f32(f32_to_bf16(f)); }
 
 // E4M3 in the "fn" variant: bias 7, largest 448 (0x7e), NaN 0x7f and 0xff, no infinities, smallest subnormal 2^-9.
-float e4m3_to_f32(uint8_t code);
+extern const std::array<float, 256> kE4m3;
+inline float e4m3_to_f32(uint8_t code) { return kE4m3[code]; }
 // REQUIRES a finite value; values beyond +-448 saturate (callers clamp first, so this is only a guard).
 uint8_t f32_to_e4m3(float f);
 
 // E8M0: byte b is 2^(b-127); 255 is NaN.
-float e8m0_to_f32(uint8_t code);
+inline float e8m0_to_f32(uint8_t code) {
+  // 2^-127 is the one subnormal of the scale; its bit pattern has the top fraction bit set.
+  if (code == 0) return std::bit_cast<float>(0x00400000u);
+  if (code == 255) return std::bit_cast<float>(0x7fc00000u);
+  return std::bit_cast<float>(uint32_t{code} << 23);
+}
 
 // E2M1 magnitudes by the low three bits; bit 3 is the sign.
 inline constexpr std::array<float, 16> kE2m1 = {0.f,  0.5f,  1.f,  1.5f,  2.f,  3.f,  4.f,  6.f,

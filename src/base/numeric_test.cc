@@ -88,6 +88,11 @@ TEST(Numeric, E4m3Rounding) {
   }
 }
 
+TEST(Numeric, E8m0IsAPowerOfTwo) {
+  for (int b = 0; b < 255; ++b) EXPECT_EQ(e8m0_to_f32(static_cast<uint8_t>(b)), std::ldexp(1.0f, b - 127));
+  EXPECT_TRUE(std::isnan(e8m0_to_f32(255)));
+}
+
 // Every value between two neighbouring codes goes to the nearer one, a tie to the even code.
 TEST(Numeric, E4m3NearestEven) {
   for (int c = 0; c < 0x7e; ++c) {

@@ -20,11 +20,34 @@ constexpr int64_t kPiece = 1024;  // columns decoded at a time, a multiple of 32
 constexpr int64_t kMaxIndexDim = 4096;
 
 template <typename X, typename W>
-void accumulate(const W* w, const X* x, int64_t n, double* sum) {
+[[gnu::always_inline]] inline void accumulate_lanes(const W* w, const X* x, int64_t n, double* sum) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
     for (int l = 0; l < kLanes; ++l) sum[l] += static_cast<double>(w[i + l]) * static_cast<double>(x[i + l]);
   for (int l = 0; i < n; ++i, ++l) sum[l] += static_cast<double>(w[i]) * static_cast<double>(x[i]);
+}
+
+// The same lanes in wider registers: a multiply and an add per element whatever the width (contraction is off), so the
+// bits are those of the plain loop. Math mode runs whole models on this.
+#if defined(__x86_64__)
+template <typename X, typename W>
+[[gnu::target("avx512f,prefer-vector-width=512")]] void accumulate_avx512(const W* w, const X* x, int64_t n, double* sum) {
+  accumulate_lanes(w, x, n, sum);
+}
+template <typename X, typename W>
+[[gnu::target("avx2")]] void accumulate_avx2(const W* w, const X* x, int64_t n, double* sum) {
+  accumulate_lanes(w, x, n, sum);
+}
+const int kWidth = __builtin_cpu_supports("avx512f") ? 512 : __builtin_cpu_supports("avx2") ? 256 : 128;
+#endif
+
+template <typename X, typename W>
+void accumulate(const W* w, const X* x, int64_t n, double* sum) {
+#if defined(__x86_64__)
+  if (kWidth == 512) return accumulate_avx512(w, x, n, sum);
+  if (kWidth == 256) return accumulate_avx2(w, x, n, sum);
+#endif
+  accumulate_lanes(w, x, n, sum);
 }
 
 double total(const double* s) {

@@ -66,14 +66,20 @@ void decode_columns(const MatrixView& m, int64_t row, int64_t col, int64_t n, T*
     case WeightFormat::kFp8Row32: {
       const int64_t scale_row = m.format == WeightFormat::kFp8Tile32 ? row / 32 : row;
       const uint8_t* s = m.scales + scale_row * blocks + col / 32;
-      for (int64_t i = 0; i < n; ++i) out[i] = e4m3_to_f32(bytes[first + i]) * e8m0_to_f32(s[i / 32]);
+      for (int64_t b = 0; b < n; b += 32) {
+        const float scale = e8m0_to_f32(s[b / 32]);
+        for (int64_t i = b; i < std::min(n, b + 32); ++i) out[i] = e4m3_to_f32(bytes[first + i]) * scale;
+      }
       return;
     }
     case WeightFormat::kMxfp4: {
       const uint8_t* s = m.scales + row * blocks + col / 32;
-      for (int64_t i = 0; i < n; ++i) {
-        const uint8_t pair = bytes[(first + i) / 2];
-        out[i] = kE2m1[(i & 1) ? pair >> 4 : pair & 15] * e8m0_to_f32(s[i / 32]);
+      for (int64_t b = 0; b < n; b += 32) {
+        const float scale = e8m0_to_f32(s[b / 32]);
+        for (int64_t i = b; i < std::min(n, b + 32); ++i) {
+          const uint8_t pair = bytes[(first + i) / 2];
+          out[i] = kE2m1[(i & 1) ? pair >> 4 : pair & 15] * scale;
+        }
       }
       return;
     }
