@@ -325,17 +325,19 @@ class Model(nn.Module):
             first -= first % r
             n = len(a) // r
             state.tail[layer] = (a, g)
+            if n == 0:
+                state.main.setdefault(layer, u.new_zeros(0, cfg.head_dim))
+                state.keys.setdefault(layer, u.new_zeros(0, cfg.index_dim))
+                return
             shape = (n, r, cfg.head_dim)
             pooled = (torch.softmax(g[:n * r].reshape(shape), 1) * a[:n * r].reshape(shape)).sum(1)
             starts = first + r * torch.arange(n)
-        if not len(pooled):
-            return
         lat = rms(pooled, comp.norm.weight, cfg.eps)
         keys = rope(rms(attn.indexer.wk(lat), attn.indexer.k_norm.weight, cfg.eps), starts, freqs)
         entries = rope(lat, starts, freqs)
         if self.quantise:
             keys, entries = quant.straight_through(quant.fp4_32, keys), quant.straight_through(quant.fp4_16, entries)
-        at = int(starts[0]) // r
+        at = first // r if r > 1 else int(starts[0])
         for store, rows in ((state.main, entries), (state.keys, keys)):
             store[layer] = torch.cat((store[layer][:at], rows)) if layer in store else rows
         if trace is not None:

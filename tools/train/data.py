@@ -1,0 +1,157 @@
+"""Packed training batches: generated skills and corpus text, tokenised, with document starts and loss weights."""
+import os
+import random
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+import skills
+from template import BOS, EOS
+
+BOS_ID, EOS_ID, PAD_ID = 0, 1, 2
+TEXT_WEIGHT = 0.3      # of a corpus token, against 1 of an answer token
+
+
+class Encoder:
+    def __init__(self, path):
+        self.tok = Tokenizer.from_file(path)
+        self.cache = {}
+
+    def ids(self, text):
+        """Token ids of text that may contain control spellings of the template."""
+        if len(text) > 1200:      # tool sections: few distinct ones repeat
+            if text not in self.cache:
+                if len(self.cache) > 4000:
+                    self.cache.clear()
+                self.cache[text] = self.tok.encode(text, add_special_tokens=False).ids
+            return self.cache[text]
+        return self.tok.encode(text, add_special_tokens=False).ids
+
+    def sample(self, segments):
+        """(ids, weights): the weight of a token is that of the segment it belongs to."""
+        ids, weights = [], []
+        for text, weight in segments:
+            part = self.ids(text)
+            ids += part
+            weights += [weight] * len(part)
+        return ids, weights
+
+
+def corpus_tokens(encoder, folder, name):
+    """Token array of a corpus file, documents separated by EOS; cached beside it."""
+    path = os.path.join(folder, name)
+    if not os.path.exists(path + ".npy"):
+        docs = open(path + ".txt", encoding="utf-8").read().split("\0")
+        out = []
+        for i in range(0, len(docs), 256):
+            for e in encoder.tok.encode_batch(docs[i:i + 256], add_special_tokens=False):
+                out.append(np.array(e.ids + [EOS_ID], dtype=np.uint16))
+        np.save(path + ".npy", np.concatenate(out))
+    return np.load(path + ".npy")
+
+
+class Stream:
+    """Endless packed rows. `share_text` is the share of rows that hold corpus text."""
+
+    def __init__(self, encoder, corpus, seed, length, share_text=0.3, mix=None, held=False):
+        self.encoder, self.rng, self.length, self.share_text, self.held = encoder, random.Random(seed), length, share_text, held
+        self.mix = mix or skills.MIX
+        suffix = "_heldout" if held else ""
+        self.text = {n: corpus_tokens(encoder, corpus, n + suffix) for n in ("prose", "code")} if share_text or held else {}
+        self.waiting = []
+
+    def item(self):
+        name = self.rng.choices(list(self.mix), list(self.mix.values()))[0]
+        while True:
+            s = skills.draw(self.rng, self.held, name)
+            ids, weights = self.encoder.sample(s.segments())
+            if len(ids) + len(ids) % 2 <= self.length:
+                if len(ids) % 2:
+                    ids, weights = ids + [PAD_ID], weights + [0.0]
+                return ids, weights
+
+    def text_row(self, length, kind=None):
+        data = self.text[kind or ("prose" if self.rng.random() < 0.6 else "code")]
+        at = self.rng.randrange(len(data) - length)
+        return [BOS_ID] + data[at:at + length - 1].tolist(), [0.0] + [TEXT_WEIGHT] * (length - 1)
+
+    def row(self):
+        if self.rng.random() < self.share_text:
+            ids, weights = self.text_row(self.length)
+            return ids, weights, [0] * self.length
+        ids, weights, start = [], [], []
+        misses = 0
+        while misses < 3:
+            # Items that did not fit are kept for the next rows, so long items are not starved.
+            fit = next((i for i, it in enumerate(self.waiting) if len(it[0]) <= self.length - len(ids)), None)
+            if fit is not None:
+                item = self.waiting.pop(fit)
+            else:
+                item = self.item()
+                if len(item[0]) > self.length - len(ids):
+                    self.waiting.append(item)
+                    misses += 1
+                    continue
+            start += [len(ids)] * len(item[0])
+            ids, weights = ids + item[0], weights + item[1]
+        gap = self.length - len(ids)
+        start += [len(ids)] * gap
+        return ids + [PAD_ID] * gap, weights + [0.0] * gap, start
+
+    def batch(self, rows):
+        data = [self.row() for _ in range(rows)]
+        tokens, weights, start = (torch.tensor([d[i] for d in data]) for i in range(3))
+        return tokens, weights.float(), start
+
+
+def targets(tokens, weights, start):
+    """Next token and its weight for every row position; nothing is predicted across a document boundary."""
+    nxt = torch.roll(tokens, -1, 1)
+    w = torch.roll(weights, -1, 1)
+    w[:, -1] = 0
+    w[:, :-1] *= (start[:, 1:] == start[:, :-1]).float()
+    return nxt, w
+
+
+assert BOS and EOS
+
+
+def decoder_rows(rng, weights, start, size, light=0.15):
+    """Which rows of a packed batch the decoder runs on: for every document a suffix that holds its weighted answers, preceded
+    by a random number of prompt rows (the truncated window of a bounded prefill). Returns (index, first), both [B, size]; rows
+    that do not fit are dropped, spare places repeat row 0 as a document of its own."""
+    index, first = [], []
+    for w, s in zip(weights.tolist(), start.tolist()):
+        docs = []
+        at = 0
+        while at < len(s):
+            end = at
+            while end < len(s) and s[end] == at:
+                end += 1
+            heavy = [i for i in range(at, end) if w[i] >= light]
+            if heavy:
+                docs.append([max(at, heavy[0] - 1), end, at])
+            at = end
+        rng.shuffle(docs)
+        kept, room = [], size
+        for d in docs:
+            if d[1] - d[0] <= room:
+                kept.append(d)
+                room -= d[1] - d[0]
+            elif room >= 32:       # a long document: its last part
+                kept.append([d[1] - room, d[1], d[2]])
+                room = 0
+        for d in kept:
+            more = min(room, d[0] - d[2], rng.choice((0, 8, 32, 140)))
+            d[0] -= more
+            room -= more
+        row, begin = [], []
+        for a, b, _ in sorted(kept):
+            begin += [len(row)] * (b - a)
+            row += range(a, b)
+        begin += range(len(row), size)
+        row += [0] * (size - len(row))
+        index.append(row)
+        first.append(begin)
+    return torch.tensor(index), torch.tensor(first)

@@ -1,0 +1,68 @@
+"""Muon for matrices (momentum, orthogonalised by Newton-Schulz iterations), AdamW for everything else."""
+import torch
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+
+
+def orthogonalise(g, steps=5):
+    """Nearest semi-orthogonal matrices of a stack [n, r, c], approximately, in bf16."""
+    a, b, c = COEFFICIENTS
+    tall = g.shape[1] > g.shape[2]
+    x = g.to(torch.bfloat16)
+    x = x.transpose(1, 2).contiguous() if tall else x
+    x = x / (x.float().flatten(1).norm(dim=1)[:, None, None] + 1e-7).to(torch.bfloat16)
+    for _ in range(steps):
+        m = torch.bmm(x, x.transpose(1, 2))
+        m = b * m + c * torch.bmm(m, m)
+        x = a * x + torch.bmm(m, x)
+    return x.transpose(1, 2) if tall else x
+
+
+class Muon:
+    def __init__(self, params, momentum=0.95):
+        self.params, self.momentum = list(params), momentum
+        self.buffers = [torch.zeros_like(p) for p in self.params]
+        self.groups = {}
+        for i, p in enumerate(self.params):
+            self.groups.setdefault(tuple(p.shape[-2:]), []).append(i)
+
+    @torch.no_grad()
+    def step(self, lr, decay):
+        for shape, members in self.groups.items():
+            live = [i for i in members if self.params[i].grad is not None]
+            if not live:
+                continue
+            stack = []
+            for i in live:
+                g, m = self.params[i].grad, self.buffers[i]
+                m.lerp_(g, 1 - self.momentum)
+                stack.append(torch.lerp(g, m, self.momentum).reshape(-1, *shape))
+            sizes = [len(s) for s in stack]
+            update = orthogonalise(torch.cat(stack)).float()
+            scale = 0.2 * max(shape) ** 0.5       # update of root mean square 0.2, as AdamW's
+            for i, u in zip(live, update.split(sizes)):
+                p = self.params[i]
+                p.mul_(1 - lr * decay).add_(u.reshape(p.shape), alpha=-lr * scale)
+
+    def state(self):
+        return self.buffers
+
+    def load(self, buffers):
+        for b, o in zip(self.buffers, buffers):
+            b.copy_(o)
+
+
+def split(model):
+    """(matrices for Muon, other parameters, indexer parameters, draft parameters) by name."""
+    muon, adam, index, draft = [], [], [], []
+    for name, p in model.named_parameters():
+        if name.startswith("mtp."):
+            draft.append((name, p))
+        elif ".indexer." in name:
+            index.append((name, p))
+        elif p.dim() >= 2 and ".hc_" not in name and "embed" not in name and not name.startswith("head.") and "gate.weight" not in name \
+                and "q_weight" not in name and "k_weight" not in name:
+            muon.append((name, p))
+        else:
+            adam.append((name, p))
+    return muon, adam, index, draft

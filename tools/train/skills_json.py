@@ -1,0 +1,179 @@
+"""JSON extraction after a given schema, and DSML tool calls with results and answers.
+
+Both are copying tasks with a fixed outer form; names, values and phrasings are held out as described in skills.py.
+"""
+from template import pj
+from words import CITIES, COLORS, MONTHS, WEEKDAYS
+
+
+def money(w):
+    return w.number(1, 99) if w.rng.random() < 0.5 else float(f"{w.number(1, 99)}.{w.rng.randint(1, 9)}{w.rng.randint(1, 9)}")
+
+
+def clock(w):
+    return f"{w.rng.randint(6, 22):02d}:{w.rng.choice((0, 10, 15, 20, 30, 40, 45, 50)):02d}"
+
+
+def title(w):
+    return f"The {w.pick(w.adjectives).capitalize()} {w.pick(w.nouns).capitalize()}"
+
+
+def email(w):
+    return f"{w.name().lower()}.{w.pick(w.surnames).lower()}@{w.pseudo()}.com"
+
+
+def code(w):
+    return "".join(w.rng.choice("ABCDEFGHKLMNPRSTUVWXYZ") for _ in range(2)) + "-" + str(w.number(100, 9999))
+
+
+# domain -> (fields: name -> (type, maker), sentences that mention every field in braces)
+DOMAINS = {
+    "person": ({"name": ("string", lambda w: w.person()), "age": ("integer", lambda w: w.number(5, 99)),
+                "city": ("string", lambda w: w.place()), "job": ("string", lambda w: w.pick(
+                    "teacher baker doctor pilot farmer painter writer nurse driver cook lawyer singer".split()))},
+               ["{name} is {age} years old and works as a {job} in {city}.", "{name}, a {job} from {city}, is {age} years old.",
+                "In {city} lives {name}, {age}, who is a {job}.", "Meet {name}. Age: {age}. Home: {city}. Work: {job}.",
+                "At the age of {age}, {name} moved to {city} to work as a {job}.", "The {job} {name} ({age}) lives in {city}."]),
+    "order": ({"item": ("string", lambda w: w.pick(w.adjectives) + " " + w.pick(w.nouns)), "quantity": ("integer", lambda w: w.number(1, 60)),
+               "price": ("number", money), "customer": ("string", lambda w: w.person())},
+              ["{customer} ordered {quantity} of the {item} at {price} euros each.", "Order: {quantity} x {item}, {price} euros, for {customer}.",
+               "Please send {quantity} {item} to {customer}; the price is {price} euros.",
+               "The {item} costs {price} euros and {customer} wants {quantity}.", "{customer} buys {quantity} {item} for {price} euros each."]),
+    "meeting": ({"topic": ("string", lambda w: w.pick(w.nouns) + " " + w.pick(("plan", "report", "review", "budget", "design"))),
+                 "day": ("string", lambda w: w.pick(WEEKDAYS)), "time": ("string", clock), "room": ("integer", lambda w: w.number(1, 400)),
+                 "host": ("string", lambda w: w.name())},
+                ["{host} invites you to the {topic} on {day} at {time} in room {room}.", "The {topic} takes place on {day}, {time}, room {room}. Host: {host}.",
+                 "On {day} at {time} {host} leads the {topic} in room {room}.", "Room {room} is booked by {host} for the {topic}, {day} {time}.",
+                 "{host} moved the {topic} to {day} at {time} in room {room}."]),
+    "book": ({"title": ("string", title), "author": ("string", lambda w: w.person()), "year": ("integer", lambda w: w.number(1800, 2025)),
+              "pages": ("integer", lambda w: w.number(80, 900))},
+             ["{title} by {author} came out in {year} and has {pages} pages.", "{author} wrote {title} in {year}. It has {pages} pages.",
+              "In {year} {author} published {title}, a book of {pages} pages.", "{title} ({year}), {pages} pages, is a novel by {author}.",
+              "The book {title} was written by {author} in {year} and has {pages} pages."]),
+    "trip": ({"from": ("string", lambda w: w.place()), "to": ("string", lambda w: w.place()), "date": ("string", lambda w: f"{w.rng.randint(1, 28)} {w.pick(MONTHS)}"),
+              "passengers": ("integer", lambda w: w.rng.randint(1, 9)), "direct": ("boolean", lambda w: w.rng.random() < 0.5)},
+             ["{passengers} passengers travel from {from} to {to} on {date}. Direct: {direct}.",
+              "Flight {from} to {to}, {date}, {passengers} passengers, direct {direct}.",
+              "On {date} a group of {passengers} goes from {from} to {to}. Direct connection: {direct}.",
+              "Book {passengers} seats from {from} to {to} for {date}. Direct: {direct}."]),
+    "contact": ({"name": ("string", lambda w: w.person()), "email": ("string", email), "phone": ("string", lambda w: str(w.rng.randint(100000, 999999))),
+                 "city": ("string", lambda w: w.place())},
+                ["You can reach {name} in {city} at {email} or by phone {phone}.", "{name}, {city}, phone {phone}, mail {email}.",
+                 "Contact: {name} ({email}), telephone {phone}, office in {city}.", "Write to {email} or call {phone} to talk to {name} in {city}."]),
+    "device": ({"code": ("string", code), "color": ("string", lambda w: w.pick(COLORS)), "weight": ("integer", lambda w: w.number(1, 900)),
+                "broken": ("boolean", lambda w: w.rng.random() < 0.5)},
+               ["Device {code} is {color}, weighs {weight} grams, broken: {broken}.", "The {color} device {code} has a weight of {weight} g. Broken: {broken}.",
+                "Unit {code}: color {color}, weight {weight}, broken {broken}.", "Item {code} weighs {weight} grams and is {color}. Broken: {broken}."]),
+}
+JSON_ASK = ["Extract the data as JSON with this schema: {s}\n\n{t}", "Schema: {s}\nText: {t}\nGive me the JSON.",
+            "Read the text and fill in the schema.\nText: {t}\nSchema: {s}", "{t}\n\nReturn a JSON object that follows {s}",
+            "Turn this into JSON.\nSchema: {s}\n{t}", "Fill this schema: {s}\nfrom this text: {t}",
+            "Extract JSON.\nSchema: {s}\nText: {t}", "Text: {t}\nSchema: {s}\nReturn the JSON object."]
+
+
+def shown(value):
+    return {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
+
+
+def extraction(w):
+    fields, sentences = DOMAINS[w.pick(list(DOMAINS))]
+    values = {k: make(w) for k, (_, make) in fields.items()}
+    text = w.template(sentences).format(**{k: shown(v) for k, v in values.items()})
+    keys = list(fields)
+    w.rng.shuffle(keys)
+    keys = keys[:w.rng.randint(1 if len(keys) < 3 else 2, len(keys))]
+    style = w.rng.random()
+    if style < 0.5:
+        schema = pj({k: fields[k][0] for k in keys})
+    else:
+        schema = pj({"type": "object", "properties": {k: {"type": fields[k][0]} for k in keys}, "required": keys})
+    answer = pj({k: values[k] for k in keys})
+    question = w.template(JSON_ASK).format(s=schema, t=text)
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    if w.rng.random() < 0.15:
+        messages[0]["content"] = w.template(["Text: {t}", "{t}", "Here is the text: {t}", "The text: {t}"]).format(t=text)
+        messages.insert(0, {"role": "system", "content": w.template(
+            ["Reply only with JSON after this schema: {s}", "Answer in JSON. Schema: {s}", "You extract data as JSON with the schema {s}",
+             "Reply in JSON. Schema: {s}"]).format(s=schema)})
+    return "json_extraction", messages, False, []
+
+
+def prop(kind, description=None):
+    return {"type": kind, **({"description": description} if description else {})}
+
+
+# name -> (description, properties, makers, requests, result maker, answers)
+TOOLS = {
+    "get_weather": ("Get the weather of a city", {"city": prop("string", "Name of the city")}, {"city": lambda w: w.place()},
+                    ["What is the weather in {city}?", "How is the weather in {city} today?", "Tell me the weather for {city}.", "Is it warm in {city}?",
+                     "What is the weather like in {city} today?"],
+                    lambda w, a: {"temperature": w.rng.randint(-9, 38), "sky": w.pick("sunny cloudy rainy windy snowy foggy".split())},
+                    "It is {sky} in {city} with {temperature} degrees."),
+    "add_numbers": ("Add two numbers", {"a": prop("integer"), "b": prop("integer")}, {"a": lambda w: w.number(100, 9999), "b": lambda w: w.number(100, 9999)},
+                    ["Add {a} and {b}.", "What is {a} plus {b}? Use the tool.", "Please add {a} and {b}.", "Sum of {a} and {b}?"],
+                    lambda w, a: {"result": a["a"] + a["b"]}, "The result is {result}."),
+    "send_mail": ("Send a mail", {"to": prop("string"), "subject": prop("string")},
+                  {"to": email, "subject": lambda w: w.pick(w.nouns) + " " + w.pick(w.nouns)},
+                  ["Send a mail to {to} about {subject}.", "Write to {to} with the subject {subject}.", "Mail {to}, subject {subject}.", "Send {to} a mail with the subject {subject}."],
+                  lambda w, a: {"sent": True}, "The mail to {to} was sent."),
+    "set_alarm": ("Set an alarm", {"time": prop("string", "HH:MM"), "repeat": prop("boolean")}, {"time": clock, "repeat": lambda w: w.rng.random() < 0.5},
+                  ["Set an alarm for {time}, repeat {repeat}.", "Wake me at {time}. Repeat: {repeat}.", "Alarm at {time}, repeat {repeat}, please.", "Set an alarm at {time}. Repeat: {repeat}."],
+                  lambda w, a: {"id": w.number(1, 99)}, "Your alarm for {time} is set."),
+    "find_book": ("Search the library", {"title": prop("string")}, {"title": title},
+                  ["Do you have the book {title}?", "Find {title} in the library.", "Search for the book {title}.", "Is the book {title} in the library?"],
+                  lambda w, a: {"shelf": w.number(1, 99), "author": w.person()}, "{title} by {author} is on shelf {shelf}."),
+    "convert_money": ("Convert an amount of money", {"amount": prop("number"), "from": prop("string"), "to": prop("string")},
+                      {"amount": money, "from": lambda w: w.pick(("USD", "EUR", "GBP", "JPY")), "to": lambda w: w.pick(("CHF", "SEK", "NOK", "INR"))},
+                      ["Convert {amount} {from} to {to}.", "How much is {amount} {from} in {to}?", "Change {amount} {from} into {to}.", "What is {amount} {from} in {to}?"],
+                      lambda w, a: {"value": money(w)}, "{amount} {from} are {value} {to}."),
+    "book_table": ("Reserve a table in a restaurant", {"place": prop("string"), "people": prop("integer"), "day": prop("string")},
+                   {"place": lambda w: w.pseudo(True), "people": lambda w: w.rng.randint(1, 12), "day": lambda w: w.pick(WEEKDAYS)},
+                   ["Book a table for {people} at {place} on {day}.", "Reserve a table at {place} for {people} people on {day}.", "On {day} we are {people} at {place}. Book a table.",
+                    "Reserve a table for {people} people at {place} on {day}."],
+                   lambda w, a: {"confirmed": True, "time": clock(w)}, "Your table at {place} is booked for {day} at {time}."),
+    "get_stock": ("Number of pieces in stock", {"product": prop("string")}, {"product": lambda w: w.pick(w.adjectives) + " " + w.pick(w.nouns)},
+                  ["How many of {product} are in stock?", "Check the stock of {product}.", "Is {product} in stock?", "Check if {product} is in stock."],
+                  lambda w, a: {"count": w.number(0, 300)}, "There are {count} pieces of {product} in stock."),
+    "play_song": ("Play a song", {"song": prop("string"), "volume": prop("integer")}, {"song": title, "volume": lambda w: w.number(1, 100)},
+                  ["Play {song} at volume {volume}.", "Put on {song}, volume {volume}.", "I want to hear {song} with volume {volume}.", "Please play {song} with volume {volume}."],
+                  lambda w, a: {"playing": True}, "Now playing {song}."),
+    "get_phone": ("Look up a phone number", {"person": prop("string")}, {"person": lambda w: w.person()},
+                  ["What is the phone number of {person}?", "Find the number of {person}.", "I want to call {person}. What is the number?", "What is the number of {person}?"],
+                  lambda w, a: {"phone": str(w.rng.randint(100000, 999999))}, "The number of {person} is {phone}."),
+}
+NO_TOOL = [("Hello!", "Hello! How can I help you?"), ("Thank you.", "You are welcome."), ("Good morning!", "Good morning! How can I help you?"),
+           ("Hi there!", "Hello! How can I help you?")]
+
+
+def schema_of(name):
+    description, properties = TOOLS[name][:2]
+    return {"name": name, "description": description,
+            "parameters": {"type": "object", "properties": properties, "required": list(properties)}}
+
+
+def tool_call(w):
+    names = w.rng.sample(list(TOOLS), w.rng.choice((1, 1, 2, 2, 3)))
+    tools = [schema_of(n) for n in names]
+    thinking = w.rng.random() < 0.3
+    system = {"role": "system", "content": w.pick(("", "", "", "You are a helpful assistant.", "Use the tools when they help."))}
+    messages = [system] if system["content"] else []
+    if w.rng.random() < 0.06:
+        question, answer = w.template(NO_TOOL)
+        return "tool_call", messages + [{"role": "user", "content": question}, {"role": "assistant", "content": answer,
+                                         "reasoning": "No tool is needed."}], thinking, tools
+    for turn in range(2 if w.rng.random() < 0.15 else 1):
+        name = w.pick(names)
+        _, properties, makers, requests, result, answer = TOOLS[name]
+        arguments = {k: makers[k](w) for k in properties}
+        text = w.template(requests).format(**{k: shown(v) for k, v in arguments.items()})
+        messages.append({"role": "user", "content": text})
+        messages.append({"role": "assistant", "content": "", "calls": [(name, arguments)], "reasoning": f"I need the tool {name}."})
+        if w.rng.random() < 0.5 and turn == 0:
+            break
+        outcome = result(w, arguments)
+        messages.append({"role": "tool", "content": pj(outcome)})
+        messages.append({"role": "assistant", "content": answer.format(**{**arguments, **outcome}), "reasoning": "I have the result."})
+    return "tool_call", messages, thinking, tools
+
+
+assert CITIES

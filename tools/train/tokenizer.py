@@ -1,0 +1,118 @@
+"""Trains the byte-level BPE tokenizer of the small model and its Engram token map.
+
+Pre-tokeniser as in the released model (request edge specification 2.1) except that every digit is its own piece. Ids:
+0..2 bos, eos, pad; then the 256 byte characters; then merges; then the other special tokens. The Engram map folds
+tokens that differ only in case, accents or surrounding space (model specification 5.1).
+"""
+import json
+import os
+import random
+import re
+import struct
+import sys
+import unicodedata
+
+import template
+from template import BOS, EOS, PAD, SPECIALS
+
+VOCAB = 4096
+CJK = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+WORDS = ("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+         " ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+")
+
+
+def plain_runs(seed, count):
+    """Text runs of generated samples, without control tokens; the constant tool section is thinned out."""
+    import skills
+    rng = random.Random(seed)
+    controls = re.compile("|".join(re.escape(t) for t, _ in SPECIALS + [(BOS, 0), (EOS, 0), (PAD, 0)]))
+    for i in range(count):
+        sample = skills.draw(rng)
+        if sample.skill == "tool_call" and i % 8:
+            sample.tools = []
+        for text, _ in sample.segments():
+            for run in controls.split(text):
+                if run:
+                    yield run
+
+
+def documents(path, characters, seed):
+    docs = open(path, encoding="utf-8").read().split("\0")
+    random.Random(seed).shuffle(docs)
+    used = 0
+    for doc in docs:
+        yield doc
+        used += len(doc)
+        if used > characters:
+            return
+
+
+def train(corpus, out):
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(p), "isolated") for p in (r"\p{N}", CJK, WORDS)]
+        + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tok.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=VOCAB - len(SPECIALS), special_tokens=[BOS, EOS, PAD],
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+
+    def texts():
+        yield from plain_runs(7, 60000)
+        yield from documents(os.path.join(corpus, "prose.txt"), 9_000_000, 3)
+        yield from documents(os.path.join(corpus, "code.txt"), 5_000_000, 4)
+    tok.train_from_iterator(texts(), trainer)
+    for text, special in SPECIALS:
+        (tok.add_special_tokens if special else tok.add_tokens)([AddedToken(text, normalized=False, special=special)])
+    assert tok.get_vocab_size() == VOCAB
+    tok.save(out)
+    return tok
+
+
+def byte_decoder():
+    visible = list(range(0x21, 0x7F)) + list(range(0xA1, 0xAD)) + list(range(0xAE, 0x100))
+    table = {chr(b): b for b in visible}
+    for n, b in enumerate(b for b in range(256) if b not in visible):
+        table[chr(256 + n)] = b
+    return table
+
+
+def fold(text):
+    """Normal form of model specification 5.1."""
+    t = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
+    t = "".join(c for c in t if not unicodedata.combining(c)).lower()
+    t = re.sub(r"[ \t\r\n]+", " ", t)
+    t = "\ue000" if t == " " else t
+    return t.strip().replace("\ue000", " ") or text
+
+
+def token_map(path):
+    """List of compressed ids by token id."""
+    data = json.load(open(path, encoding="utf-8"))
+    raw = {i: t for t, i in data["model"]["vocab"].items()}
+    added = {a["id"]: a["content"] for a in data["added_tokens"]}
+    table, ids, out = byte_decoder(), {}, []
+    for i in range(len({**raw, **added})):
+        if i in added:
+            key = fold(added[i])
+        else:
+            text = bytes(table[c] for c in raw[i]).decode("utf-8", "replace")
+            key = raw[i] if "\ufffd" in text else fold(text)
+        out.append(ids.setdefault(key, len(ids)))
+    return out
+
+
+def write_map(path, values):
+    with open(path, "wb") as f:
+        f.write(struct.pack(f"<{len(values)}i", *values))
+
+
+if __name__ == "__main__":
+    corpus, folder = sys.argv[1], sys.argv[2]
+    os.makedirs(folder, exist_ok=True)
+    target = os.path.join(folder, "tokenizer.json")
+    t = train(corpus, target)
+    m = token_map(target)
+    write_map(os.path.join(folder, "engram_token_map.i32"), m)
+    print("vocabulary", t.get_vocab_size(), "compressed", max(m) + 1)
+    assert template.EOS == EOS
