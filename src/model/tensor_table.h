@@ -1,5 +1,5 @@
-// The tensor table of a checkpoint as one declarative description: names, types, shapes and classes for any configuration.
-// Loader, inspector, synthesiser and planner all read this and nothing else. No I/O.
+// The tensor table of a checkpoint as one declarative description: names, types, shapes and classes for any
+// configuration. Loader, inspector, synthesiser and planner all read this and nothing else. No I/O.
 // Source: model specification 9.
 #pragma once
 
@@ -46,8 +46,8 @@ struct TensorSpec {
   int64_t bytes() const;
 };
 
-// Calls `visit` for every tensor of the configuration in file order (globals, vision, layers, draft, Engram tables); a quantised
-// weight is followed by its scale. Streaming: nothing of size O(tensors) is kept.
+// Calls `visit` for every tensor of the configuration in file order (globals, vision, layers, draft, Engram
+// tables); a quantised weight is followed by its scale. Streaming: nothing of size O(tensors) is kept.
 void for_each_tensor(const ModelConfig& config, const std::function<void(const TensorSpec&)>& visit);
 std::vector<TensorSpec> tensor_table(const ModelConfig& config);
 
