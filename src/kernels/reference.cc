@@ -19,35 +19,44 @@ constexpr int kRowsAtOnce = 8;    // rows of x that share one decoded piece of a
 constexpr int64_t kPiece = 1024;  // columns decoded at a time, a multiple of 32
 constexpr int64_t kMaxIndexDim = 4096;
 
-template <typename X, typename W>
-[[gnu::always_inline]] inline void accumulate_lanes(const W* w, const X* x, int64_t n, double* sum) {
+// Adds w[i] * x_t[i] to lane i mod 8 of sum[t] for N rows at once: the rows' sums are independent, so the wait for one addition is
+// filled with the others'.
+template <int N, typename X, typename W>
+[[gnu::always_inline]] inline void accumulate_lanes(const W* w, const X* const* x, int64_t n, double (*sum)[kLanes]) {
+  double s[N][kLanes];
+  std::memcpy(s, sum, sizeof(s));
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) sum[l] += static_cast<double>(w[i + l]) * static_cast<double>(x[i + l]);
-  for (int l = 0; i < n; ++i, ++l) sum[l] += static_cast<double>(w[i]) * static_cast<double>(x[i]);
+    for (int t = 0; t < N; ++t)
+      for (int l = 0; l < kLanes; ++l)
+        s[t][l] += static_cast<double>(w[i + l]) * static_cast<double>(x[t][i + l]);
+  for (int l = 0; i < n; ++i, ++l)
+    for (int t = 0; t < N; ++t) s[t][l] += static_cast<double>(w[i]) * static_cast<double>(x[t][i]);
+  std::memcpy(sum, s, sizeof(s));
 }
 
 // The same lanes in wider registers: a multiply and an add per element whatever the width (contraction is off), so the
 // bits are those of the plain loop. Math mode runs whole models on this.
 #if defined(__x86_64__)
-template <typename X, typename W>
-[[gnu::target("avx512f,prefer-vector-width=512")]] void accumulate_avx512(const W* w, const X* x, int64_t n, double* sum) {
-  accumulate_lanes(w, x, n, sum);
+template <int N, typename X, typename W>
+[[gnu::target("avx512f,prefer-vector-width=512")]] void accumulate_avx512(const W* w, const X* const* x, int64_t n,
+                                                                          double (*sum)[kLanes]) {
+  accumulate_lanes<N>(w, x, n, sum);
 }
-template <typename X, typename W>
-[[gnu::target("avx2")]] void accumulate_avx2(const W* w, const X* x, int64_t n, double* sum) {
-  accumulate_lanes(w, x, n, sum);
+template <int N, typename X, typename W>
+[[gnu::target("avx2")]] void accumulate_avx2(const W* w, const X* const* x, int64_t n, double (*sum)[kLanes]) {
+  accumulate_lanes<N>(w, x, n, sum);
 }
 const int kWidth = __builtin_cpu_supports("avx512f") ? 512 : __builtin_cpu_supports("avx2") ? 256 : 128;
 #endif
 
-template <typename X, typename W>
-void accumulate(const W* w, const X* x, int64_t n, double* sum) {
+template <int N, typename X, typename W>
+void accumulate(const W* w, const X* const* x, int64_t n, double (*sum)[kLanes]) {
 #if defined(__x86_64__)
-  if (kWidth == 512) return accumulate_avx512(w, x, n, sum);
-  if (kWidth == 256) return accumulate_avx2(w, x, n, sum);
+  if (kWidth == 512) return accumulate_avx512<N>(w, x, n, sum);
+  if (kWidth == 256) return accumulate_avx2<N>(w, x, n, sum);
 #endif
-  accumulate_lanes(w, x, n, sum);
+  accumulate_lanes<N>(w, x, n, sum);
 }
 
 double total(const double* s) {
@@ -56,9 +65,9 @@ double total(const double* s) {
 
 template <typename X, typename W>
 double dot(const W* w, const X* x, int64_t n) {
-  double sum[kLanes] = {};
-  accumulate(w, x, n, sum);
-  return total(sum);
+  double sum[1][kLanes] = {};
+  accumulate<1>(w, &x, n, sum);
+  return total(sum[0]);
 }
 
 double sigmoid(double v) {
@@ -78,7 +87,13 @@ void linear(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, i
       for (int64_t c = 0; c < w.cols; c += kPiece) {
         const int64_t n = std::min(kPiece, w.cols - c);
         decode_columns(w, o, c, n, piece);
-        for (int64_t t = 0; t < nt; ++t) accumulate(piece, px[t] + c, n, sum[t]);
+        const A* at[kRowsAtOnce];
+        for (int64_t t = 0; t < nt; ++t) at[t] = px[t] + c;
+        if (nt == kRowsAtOnce) {
+          accumulate<kRowsAtOnce>(piece, at, n, sum);
+        } else {
+          for (int64_t t = 0; t < nt; ++t) accumulate<1>(piece, at + t, n, sum + t);
+        }
       }
       for (int64_t t = 0; t < nt; ++t) {
         const double v = total(sum[t]);
