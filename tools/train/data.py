@@ -58,7 +58,7 @@ class Stream:
         self.encoder, self.rng, self.length, self.share_text, self.held = encoder, random.Random(seed), length, share_text, held
         self.mix = mix or skills.MIX
         suffix = "_heldout" if held else ""
-        self.text = {n: corpus_tokens(encoder, corpus, n + suffix) for n in ("prose", "code")} if share_text or held else {}
+        self.text = {n: corpus_tokens(encoder, corpus, n + suffix) for n in ("prose", "code")} if share_text else {}
         self.waiting = []
 
     def item(self):

@@ -108,7 +108,7 @@ class Expand(torch.autograd.Function):
 class ExpertsOp(torch.autograd.Function):
     """Routed experts over rows sorted by expert; every expert's rows are padded to a multiple of PAD (shapes must repeat)."""
 
-    PAD = 64
+    PAD = 32
 
     @staticmethod
     def forward(ctx, x, ids, weights, w13, w2, shared, limit):

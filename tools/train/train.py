@@ -36,7 +36,7 @@ MODEL_DIR = os.path.join(ROOT, "models", "deepinfer-tiny")
 STAGES = {
     # length: tokens of a row; decoder: rows of it the decoder runs on; rows: per step; share_text: rows of corpus text; lr of the matrices; indexer: learn it in this stage;
     # select: attend only what the indexers pick; decay: share of the stage in which the rate falls to `final`.
-    1: dict(minutes=115, length=512, rows=8, share_text=0.15, lr=5e-3, warmup=100, decay=0.0, final=1.0, decoder=256),
+    1: dict(minutes=115, length=512, rows=6, share_text=0.12, lr=8e-3, warmup=60, decay=0.0, final=1.0, decoder=256),
     2: dict(minutes=115, length=512, rows=16, share_text=0.3, lr=4e-3, warmup=50, decay=0.2, final=0.3, decoder=256),
     3: dict(minutes=115, length=2048, rows=4, share_text=0.25, lr=3e-3, warmup=50, decay=0.2, final=0.3, select=True, decoder=1024),
     4: dict(minutes=115, length=8192, rows=1, share_text=0.2, lr=2e-3, warmup=50, decay=0.5, final=0.1, select=True, decoder=1024),
@@ -114,7 +114,7 @@ class Average:
 class Evaluation:
     """Held-out items: loss per skill, teacher-forced exact match (equal to greedy decoding), loss of held-out text."""
 
-    def __init__(self, encoder, corpus, cfg, items, length, seed=99):
+    def __init__(self, encoder, corpus, items, length, text=True, seed=99):
         import skills
         self.sets = {}
         self.length = length
@@ -125,7 +125,9 @@ class Evaluation:
                 if len(ids) <= length:
                     rows.append((ids, [w if w > 0.15 else 0.0 for w in weights], [0] * len(ids)))
             self.sets[name] = rows
-        stream = data_lib.Stream(encoder, corpus, seed, length, held=True)
+        if not text:
+            return
+        stream = data_lib.Stream(encoder, corpus, seed, length, 1.0, held=True)
         for kind in ("prose", "code"):
             rows = []
             for _ in range(max(2, items // 16)):
@@ -203,8 +205,8 @@ def train(args):
     norms = [p for n, p in adam_p if p.dim() == 1 or ".hc_" in n]
     tables = [p for n, p in adam_p if "engram.embed" in n]
     others = [p for n, p in adam_p if not any(p is q for q in norms + tables)]
-    adam = torch.optim.AdamW([{"params": others, "scale": 0.4}, {"params": norms, "scale": 0.4}, {"params": tables, "scale": 1.0},
-                              {"params": [p for _, p in index_p], "scale": 0.4}],
+    adam = torch.optim.AdamW([{"params": others, "scale": 0.3}, {"params": norms, "scale": 0.3}, {"params": tables, "scale": 0.8},
+                              {"params": [p for _, p in index_p], "scale": 0.3}],
                              lr=1e-3, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0, fused=True)
     average = Average(model)
     elapsed0, step, seen = 0.0, 0, 0
@@ -221,11 +223,11 @@ def train(args):
     fast = workers[0]
     encoder = data_lib.Encoder(os.path.join(MODEL_DIR, "tokenizer.json"))
     corpus = os.path.join(ROOT, "build", "train", "corpus")
-    if not os.path.exists(os.path.join(corpus, "prose.txt")):
+    if stage["share_text"] and not os.path.exists(os.path.join(corpus, "prose.txt")):
         import corpus as corpus_lib
         say(event="corpus", **corpus_lib.build(corpus))
     stream = data_lib.Stream(encoder, corpus, args.seed * 1000 + args.stage * 100 + step, stage["length"], stage["share_text"])
-    evaluation = Evaluation(encoder, corpus, model.cfg, args.eval_items, min(stage["length"], 1024))
+    evaluation = Evaluation(encoder, corpus, args.eval_items, min(stage["length"], 1024), stage["share_text"] > 0)
     probes = [IndexerLoss(model.cfg) for _ in workers] if stage.get("indexer", True) else None
     rng = random.Random(args.seed + step)
     total = sum(p.numel() for p in model.parameters())

@@ -1,0 +1,108 @@
+"""Writes the evaluation suites: pre-rendered token ids with the expected output ids, held-out items only.
+
+    python tools/train/suites.py [OUT]           (default models/deepinfer-tiny/suites)
+
+<suite>.jsonl: one item per line, {"prompt": [...], "expect": [...]}. An element of `prompt` is a token id or a list
+[start, count]: that slice of hay.json (a flat list of ids, filler text of the needle items). `expect` ends with EOS (id 1).
+A greedy decode must produce exactly `expect`. index.json lists suites with item counts and the longest prompt.
+"""
+import json
+import os
+import random
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "reference")]
+import skills  # noqa: E402
+import skills_text  # noqa: E402
+import template  # noqa: E402
+from data import EOS_ID, Encoder  # noqa: E402
+from words import Words  # noqa: E402
+
+SHORT = ["arithmetic", "copy_edit", "json_extraction", "tool_call", "recall", "counting", "sorting", "world"]
+NEEDLES = {"needle_1k": (1000, 100), "needle_4k": (4000, 300), "needle_8k": (8000, 300)}
+ITEMS, HAY_SENTENCES = 300, 3000
+
+
+def short_suite(encoder, name, items):
+    rng, seen = random.Random(f"suite {name}"), set()
+    while len(seen) < items:
+        sample = skills.draw(rng, True, name)
+        prompt, expected = sample.prompt()
+        text = "".join(t for t, _ in prompt)
+        if text in seen:
+            continue
+        seen.add(text)
+        yield {"prompt": encoder.sample(prompt)[0], "expect": encoder.ids(expected) + [EOS_ID]}
+
+
+def hay(encoder):
+    """Filler sentences as ids, each starting with a space, and where they begin."""
+    w = Words(random.Random("hay"), True)
+    ids, starts = [], []
+    for _ in range(HAY_SENTENCES):
+        starts.append(len(ids))
+        ids += encoder.ids(" " + skills_text.filler(w))
+    return ids, starts
+
+
+def needle_suite(encoder, name, distance, items, ids, starts):
+    """One fact about `distance` tokens before the question, two other facts elsewhere."""
+    rng = random.Random(f"suite {name}")
+    sentence = lambda t: " " + t[0].upper() + t[1:]  # noqa: E731
+
+    def slice_of(tokens):
+        while True:
+            i = rng.randrange(len(starts))
+            k = i
+            while k + 1 < len(starts) and starts[k + 1] - starts[i] < tokens:
+                k += 1
+            if starts[k] - starts[i] >= tokens - 40:
+                return [starts[i], starts[k] - starts[i]]
+
+    for _ in range(items):
+        w = Words(rng, True)
+        facts = []
+        while len(facts) < 3:
+            f = skills_text.needle_fact(w)
+            if f[2] not in [g[2] for g in facts]:
+                facts.append(f)
+        text = [encoder.ids(sentence(f[0].format(x=f[2], v=f[3]))) for f in facts]
+        head = encoder.ids(template.BOS + template.USER + "Text:")
+        # The full stop before the blank line is one piece with it, so the last slice leaves its own to the tail.
+        tail = encoder.ids(f".\n\n{facts[0][1].format(x=facts[0][2])}" + template.ASSISTANT + template.END_THINK)
+        part = distance // 4
+        last = slice_of(distance - 3 * part)
+        prompt = head + [slice_of(rng.randint(60, 200))] + text[1] + text[0] + [slice_of(part)] + [slice_of(part)] + text[2] + \
+            [slice_of(part)] + [[last[0], last[1] - 1]] + tail
+        answer = facts[0][4].format(x=facts[0][2], v=facts[0][3])
+        yield {"prompt": prompt, "expect": encoder.ids(answer) + [EOS_ID]}
+
+
+def write(out, encoder):
+    os.makedirs(out, exist_ok=True)
+    ids, starts = hay(encoder)
+    with open(os.path.join(out, "hay.json"), "w") as f:
+        json.dump(ids, f, separators=(",", ":"))
+    index = {}
+
+    def save(name, items):
+        longest = 0
+        with open(os.path.join(out, name + ".jsonl"), "w") as f:
+            for n, item in enumerate(items, 1):
+                longest = max(longest, sum(p[1] if isinstance(p, list) else 1 for p in item["prompt"]))
+                f.write(json.dumps(item, separators=(",", ":")) + "\n")
+        index[name] = {"items": n, "longest_prompt": longest}
+    for name in SHORT:
+        save(name, short_suite(encoder, name, ITEMS))
+    for name, (distance, items) in NEEDLES.items():
+        save(name, needle_suite(encoder, name, distance, items, ids, starts))
+    with open(os.path.join(out, "index.json"), "w") as f:
+        json.dump(index, f, indent=1)
+        f.write("\n")
+    return index
+
+
+if __name__ == "__main__":
+    folder = os.path.join(HERE, "..", "..", "models", "deepinfer-tiny")
+    print(json.dumps(write(sys.argv[1] if len(sys.argv) > 1 else os.path.join(folder, "suites"), Encoder(os.path.join(folder, "tokenizer.json"))), indent=1))

@@ -1,0 +1,71 @@
+"""The whole way in a minute: a few training steps, a few draft steps, export, load, forward. Needs no corpus."""
+import json
+import os
+import subprocess
+import sys
+
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "reference")]
+
+
+def run(script, *args):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS")}
+    done = subprocess.run([sys.executable, os.path.join(HERE, script), *args], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_train_export_load(tmp_path):
+    settings = json.dumps({"rows": 4, "share_text": 0.0, "decoder": 192, "warmup": 2})
+    log = run("train.py", "--stage", "1", "--steps", "3", "--fresh", "--out", str(tmp_path / "stage"), "--override", settings,
+              "--eval-items", "2", "--log-seconds", "0")
+    losses = [r["loss"] for r in log if "loss" in r]
+    assert len(losses) == 3 and all(6 < x < 9 for x in losses) and losses[-1] < losses[0]
+    assert any(r.get("event") == "evaluation" and "arithmetic" in r for r in log)
+    weights = str(tmp_path / "stage" / "weights.safetensors")
+    drafted = str(tmp_path / "draft.safetensors")
+    log = run("train_draft.py", "--init", weights, "--out", drafted, "--steps", "2", "--rows", "2", "--anchors", "8", "--share-text", "0",
+              "--eval-batches", "1")
+    assert any(r.get("event") == "acceptance" and 0 <= r["mean_accepted"] <= 5 for r in log)
+    folder = str(tmp_path / "model")
+    run("export.py", "--weights", drafted, "--out", folder)
+    import checkpoint
+    model = checkpoint.read(folder)
+    model.quantise = True
+    with torch.no_grad():
+        logits, taps, positions = model([0, 4083, 50, 60, 70, 4084, 4086])
+    assert logits.shape == (7, 4096) and torch.isfinite(logits).all() and len(positions) == 7 and taps.shape[1] == 3 * 192
+
+
+def test_draft_equals_reference():
+    """Block hidden states and corrected logits of the fast draft path against the readable one."""
+    import config
+    import draft
+    import synthetic
+    from fast import Fast
+    from model import Model, State
+    cfg = config.Config(experts=4, expert_topk=4, draft_experts=4, draft_topk=4, index_topk=64, candidate_blocks=64)
+    slow = synthetic.fill(Model(cfg))
+    tokens = synthetic.prompt(40)
+    with torch.no_grad():
+        state = State(cfg)
+        _, taps, positions = slow(tokens[:31], state)
+        slow.feed(state, taps, positions)
+        h = slow.draft_hidden(state, torch.tensor([tokens[31]] + [cfg.noise] * 4), 31 + torch.arange(5))
+        last = slow.mtp[-1]
+        base = slow.head(h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True)) * last.norm.weight)
+        previous = torch.tensor(tokens[31:36])
+        want = base + last.markov_head.head(last.markov_head.embed.weight[previous])
+        want_conf = last.confidence_head.proj(torch.cat((h, last.markov_head.embed.weight[previous]), -1))[:, 0]
+        model = slow.float()
+        fast = Fast(model, quantise_weights=False, max_positions=256)
+        fast.quantise = 0
+        t = torch.tensor([tokens])
+        _, taps = fast.forward(fast.batch(t, torch.zeros_like(t)), taps=True)
+        b, j = torch.tensor([0]), torch.tensor([30])
+        h2, normed = draft.hidden(fast, taps.view(1, 40, -1), torch.arange(40)[None], torch.zeros(1, 40, dtype=torch.long), b, j, torch.tensor(tokens[31:32]))
+        got, conf = draft.heads(fast, h2, normed, previous[None])
+    assert float((got[0].double() - want).norm() / want.norm()) < 0.05
+    assert float((conf[0].double() - want_conf).abs().max()) < 0.3

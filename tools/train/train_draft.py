@@ -1,0 +1,164 @@
+"""Trains the draft stages on a frozen backbone and reports acceptance and calibration.
+
+    python tools/train/train_draft.py --init WEIGHTS --out FILE [--minutes M]
+
+Loss per block position k (weight 0.8^k): KL from the backbone's distribution to the draft's, plus binary cross-entropy of the
+confidence against 1 - 1/2 |p_d - p_t|_1 (model specification 6.3). The backbone does not move.
+"""
+import argparse
+import json
+import os
+import random
+import sys
+import time
+
+os.environ.pop("OPENBLAS_CORETYPE", None)
+os.environ.pop("OPENBLAS_L2_SIZE", None)
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "reference")]
+import data as data_lib  # noqa: E402
+import optim  # noqa: E402
+import train as main_lib  # noqa: E402
+
+
+def block_of(tokens, b, j, n):
+    """x_0 .. x_n of the anchors: tokens of rows j + 1 .. j + 1 + n."""
+    return torch.stack([tokens[b, j + 1 + k] for k in range(n + 1)], 1)
+
+
+def gather(fast, stream, rows, size, rng, generator, per_row):
+    """One packed batch, the frozen backbone's features and targets, and anchors."""
+    import draft
+    cfg = fast.cfg
+    tokens, weights, start = stream.batch(rows)
+    index, first = data_lib.decoder_rows(rng, weights, start, size)
+    nxt, w = data_lib.targets(tokens, weights, start)
+    batch = fast.batch(tokens, start, decoder=(index, first))
+    with torch.no_grad():
+        h, taps = fast.forward(batch, taps=True)
+    w = w.gather(1, index)
+    w[:, :-1] *= index[:, 1:] > index[:, :-1]
+    w[:, -1] *= index[:, -1] > 0
+    b, j = draft.anchors_of(w, first, cfg.block, per_row, generator)
+    b, j = b[:len(b) // 16 * 16], j[:len(j) // 16 * 16]
+    x = block_of(tokens.gather(1, index), b, j, cfg.block)
+    with torch.no_grad():
+        D = index.shape[1]
+        target_rows = torch.stack([h.view(rows, D, -1)[b, j + 1 + k] for k in range(cfg.block)], 1)
+        target = fast.logits(target_rows).float()
+    return taps.view(rows, D, -1), batch.dec_pos, first, b, j, x, target
+
+
+def loss_of(fast, parts):
+    import draft
+    taps, position, first, b, j, x, target = parts
+    h, normed = draft.hidden(fast, taps, position, first, b, j, x[:, 0])
+    logits, confidence = draft.heads(fast, h, normed, x[:, :-1])
+    logp, pt = F.log_softmax(logits, -1), F.softmax(target, -1)
+    kl = (pt * (F.log_softmax(target, -1) - logp)).sum(-1)
+    label = 1 - 0.5 * (logp.exp() - pt).abs().sum(-1).detach()
+    bce = F.binary_cross_entropy_with_logits(confidence, label, reduction="none")
+    decay = 0.8 ** torch.arange(kl.shape[1])
+    return (kl * decay).mean() + 0.3 * bce.mean(), kl.detach().mean(0)
+
+
+@torch.no_grad()
+def evaluate(fast, encoder, corpus, seed, share_text, batches=8, size=256):
+    """Teacher-forced acceptance against the true continuation, and calibration of greedy drafts against the backbone's argmax."""
+    import draft
+    stream = data_lib.Stream(encoder, corpus, seed, 512, share_text, held=True)
+    rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    match, prob = [], []
+    for _ in range(batches):
+        taps, position, first, b, j, x, target = gather(fast, stream, 4, size, rng, generator, 48)
+        if len(b) == 0:
+            continue
+        h, normed = draft.hidden(fast, taps, position, first, b, j, x[:, 0])
+        out, conf = draft.greedy(fast, h, normed, x[:, 0])
+        match.append(out == x[:, 1:])
+        prob.append(torch.sigmoid(conf))
+        fast.leaves = {}
+    match, prob = torch.cat(match), torch.cat(prob)
+    alive = torch.cat((torch.ones(len(match), 1, dtype=torch.bool), match.cumprod(1)[:, :-1].bool()), 1)
+    table, error, total = [], 0.0, 0
+    for lo in torch.arange(0, 1, 0.1).tolist():
+        inside = alive & (prob >= lo) & (prob < lo + 0.1)
+        n = int(inside.sum())
+        if n:
+            predicted, actual = float(prob[inside].mean()), float(match[inside].float().mean())
+            table.append([round(lo, 1), n, round(predicted, 3), round(actual, 3)])
+            error += n * abs(predicted - actual)
+            total += n
+    return {"anchors": len(match), "mean_accepted": round(float(match.cumprod(1).sum(1).float().mean()), 3),
+            "per_position": [round(float(match[:, k][alive[:, k]].float().mean()), 3) for k in range(match.shape[1]) if alive[:, k].any()],
+            "calibration_error": round(error / max(total, 1), 4), "calibration": table}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--init", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--anchors", type=int, default=48)
+    parser.add_argument("--lr", type=float, default=4e-3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--share-text", type=float, default=0.3)
+    parser.add_argument("--eval-batches", type=int, default=8)
+    args = parser.parse_args()
+    from fast import Fast, collect
+    torch.set_num_threads(1)
+    torch.manual_seed(args.seed)
+    model = main_lib.initialise(main_lib.build_model(), args.seed)
+    main_lib.load_weights(model, args.init)
+    for name, p in model.named_parameters():
+        p.requires_grad_(name.startswith("mtp."))
+    fast = Fast(model)
+    encoder = data_lib.Encoder(os.path.join(main_lib.MODEL_DIR, "tokenizer.json"))
+    corpus = os.path.join(main_lib.ROOT, "build", "train", "corpus")
+    stream = data_lib.Stream(encoder, corpus, args.seed + 555, 512, args.share_text)
+    named = optim.split(model)[3]
+    matrix = [(n, p) for n, p in named if p.dim() >= 2 and ".hc_" not in n and "gate." not in n and "markov" not in n and "confidence" not in n]
+    muon = optim.Muon(p for _, p in matrix)
+    rest = [p for n, p in named if not any(p is q for _, q in matrix)]
+    adam = torch.optim.AdamW(rest, lr=args.lr * 0.4, betas=(0.9, 0.95), weight_decay=0.0)
+    rng, generator = random.Random(args.seed), torch.Generator().manual_seed(args.seed)
+    t0, step, log, sums = time.time(), 0, time.time(), []
+    while (time.time() - t0 < args.minutes * 60) and not (args.steps and step >= args.steps):
+        progress = max((time.time() - t0) / (args.minutes * 60), step / args.steps if args.steps else 0)
+        r = min(1.0, (step + 1) / 30) * min(1.0, 2.5 * (1 - progress) + 0.05)
+        parts = gather(fast, stream, args.rows, 256, rng, generator, args.anchors)
+        loss, kl = loss_of(fast, parts)
+        loss.backward()
+        collect([fast])
+        for group in adam.param_groups:
+            group["lr"] = args.lr * 0.4 * r
+        muon.step(args.lr * r, 0.02)
+        adam.step()
+        with torch.no_grad():
+            for stage in model.mtp:
+                count = fast.counts.pop(("mtp", id(stage)))
+                stage.ffn.gate.bias.add_(torch.sign(count.mean() - count), alpha=2e-3 * r)
+        fast.counts.clear()
+        model.zero_grad(set_to_none=True)
+        fast.refresh()
+        step += 1
+        sums.append([float(loss.detach())] + kl.tolist())
+        if time.time() - log > 30 or (args.steps and step >= args.steps):
+            print(json.dumps({"step": step, "minutes": round((time.time() - t0) / 60, 1), "loss_and_kl": [round(sum(c) / len(c), 4) for c in zip(*sums)]}), flush=True)
+            log, sums = time.time(), []
+    for name, share in (("skills", 0.0), ("text", 1.0)):
+        if share > 0 and args.share_text == 0:
+            continue
+        print(json.dumps({"event": "acceptance", "on": name, **evaluate(fast, encoder, corpus, 77, share, args.eval_batches)}), flush=True)
+    main_lib.save_weights(args.out, model.state_dict())
+
+
+if __name__ == "__main__":
+    main()
