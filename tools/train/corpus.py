@@ -68,6 +68,12 @@ def parts(text):
         start = end
 
 
+def held_out(path, i):
+    """Whether part i of a file belongs to the held-out side."""
+    digest = hashlib.sha256(f"{os.path.basename(path)}#{i}".encode()).digest()
+    return digest[0] * 256 + digest[1] < 65536 // HELD_OUT
+
+
 def build(folder):
     """Writes the four files; returns a dictionary of characters per source."""
     os.makedirs(folder, exist_ok=True)
@@ -89,8 +95,7 @@ def build(folder):
             for i, piece in enumerate(pieces):
                 if used > limit * 1000000:
                     break
-                digest = hashlib.sha256(f"{os.path.basename(path)}#{i}".encode()).digest()
-                name = kind + ("_heldout" if digest[0] * 256 + digest[1] < 65536 // HELD_OUT else "")
+                name = kind + ("_heldout" if held_out(path, i) else "")
                 out.setdefault(name, []).append(piece)
                 used += len(piece)
         report[pattern] = used

@@ -76,7 +76,7 @@ def run(model, folder, limit=0, names=None):
     with open(os.path.join(folder, "hay.json")) as f:
         hay = json.load(f)
     with open(os.path.join(folder, "index.json")) as f:
-        index = json.load(f)
+        index = json.load(f)["suites"]
     result = {}
     for name in index:
         if names and name not in names:

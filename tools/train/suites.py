@@ -4,8 +4,10 @@
 
 <suite>.jsonl: one item per line, {"prompt": [...], "expect": [...]}. An element of `prompt` is a token id or a list
 [start, count]: that slice of hay.json (a flat list of ids, filler text of the needle items). `expect` ends with EOS (id 1).
-A greedy decode must produce exactly `expect`. index.json lists suites with item counts and the longest prompt.
+A greedy decode must produce exactly `expect`. prose.jsonl and code.jsonl hold long texts, {"tokens": [...]}. index.json lists
+suites with item counts and the longest prompt, and the texts.
 """
+import glob
 import json
 import os
 import random
@@ -13,10 +15,11 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "reference")]
+import corpus  # noqa: E402
 import skills  # noqa: E402
 import skills_text  # noqa: E402
 import template  # noqa: E402
-from data import EOS_ID, Encoder  # noqa: E402
+from data import BOS_ID, EOS_ID, Encoder  # noqa: E402
 from words import Words  # noqa: E402
 
 SHORT = ["arithmetic", "copy_edit", "json_extraction", "tool_call", "recall", "counting", "sorting", "world"]
@@ -79,6 +82,45 @@ def needle_suite(encoder, name, distance, items, ids, starts):
         yield {"prompt": prompt, "expect": encoder.ids(answer) + [EOS_ID]}
 
 
+def long_texts(encoder, pieces, length, count):
+    """`count` token sequences of `length`: pieces joined by blank lines, BOS first."""
+    at = 0
+    for _ in range(count):
+        ids = [BOS_ID]
+        while len(ids) < length and at < len(pieces):
+            ids += encoder.ids(pieces[at] + "\n\n")
+            at += 1
+        if len(ids) >= length:
+            yield {"tokens": ids[:length]}
+
+
+def prose_pieces():
+    """Held-out parts of the Python documentation (its licence permits redistribution; see the model card)."""
+    for path in sorted(glob.glob(corpus.SOURCES[1][1], recursive=True)):
+        for i, piece in enumerate(corpus.parts(corpus.read(path))):
+            if corpus.held_out(path, i):
+                yield piece
+
+
+def code_pieces(root):
+    """Sources of this project, which the model never saw."""
+    for path in sorted(glob.glob(os.path.join(root, "src", "**", "*.cc"), recursive=True)):
+        yield from corpus.parts(corpus.read(path))
+
+
+def write_texts(out, encoder, length=16640, count=4):
+    """prose.jsonl and code.jsonl: {"tokens": [...]} for perplexity by context and for bounded replay against exact state."""
+    report = {}
+    for name, pieces in (("prose", list(prose_pieces())), ("code", list(code_pieces(os.path.join(HERE, "..", ".."))))):
+        random.Random(name).shuffle(pieces)
+        rows = list(long_texts(encoder, pieces, length, count))
+        with open(os.path.join(out, name + ".jsonl"), "w") as f:
+            for row in rows:
+                f.write(json.dumps(row, separators=(",", ":")) + "\n")
+        report[name] = {"items": len(rows), "tokens": length}
+    return report
+
+
 def write(out, encoder):
     os.makedirs(out, exist_ok=True)
     ids, starts = hay(encoder)
@@ -97,8 +139,9 @@ def write(out, encoder):
         save(name, short_suite(encoder, name, ITEMS))
     for name, (distance, items) in NEEDLES.items():
         save(name, needle_suite(encoder, name, distance, items, ids, starts))
+    texts = write_texts(out, encoder)
     with open(os.path.join(out, "index.json"), "w") as f:
-        json.dump(index, f, indent=1)
+        json.dump({"suites": index, "texts": texts}, f, indent=1)
         f.write("\n")
     return index
 
