@@ -88,8 +88,13 @@ TEST(Tokenizer, MergesEqualTheDefinitionShortAndLong) {
 }
 
 TEST(Tokenizer, DecodeInvertsEncodeForAnyBytes) {
-  Tokenizer t = test_tokenizer(
-      {{"t", "h"}, {"th", "e"}, {" ", "the"}, {"\xe4", "\xb8"}, {"\xe4\xb8", "\xad"}, {"\xef\xbd", "\x9c"}, {"\xef", "\xbd"}});
+  Tokenizer t = test_tokenizer({{"t", "h"},
+                                {"th", "e"},
+                                {" ", "the"},
+                                {"\xe4", "\xb8"},
+                                {"\xe4\xb8", "\xad"},
+                                {"\xef\xbd", "\x9c"},
+                                {"\xef", "\xbd"}});
   std::mt19937 rng(5);
   for (int round = 0; round < 5000; ++round) {
     std::string text;

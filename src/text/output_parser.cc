@@ -1,0 +1,154 @@
+#include "text/output_parser.h"
+
+namespace deepinfer {
+
+OutputParser::OutputParser(const Tokenizer* tokenizer, const ControlTokens& control,
+                           const ParsingOptions& parsing, Options options)
+    : tokenizer_(tokenizer), control_(control), options_(options), machine_(parsing, this) {}
+
+void OutputParser::ready(std::optional<std::string> fingerprint, int64_t prompt_tokens,
+                         int64_t cache_hit_tokens) {
+  if (ready_ || started_) return;
+  ready_ = true;
+  fingerprint_ = std::move(fingerprint);
+  usage_.prompt_tokens = prompt_tokens;
+  usage_.cache_hit_tokens = cache_hit_tokens;
+}
+
+void OutputParser::start(std::vector<OutputChunk>* out) {
+  if (started_) return;
+  started_ = true;
+  OutputChunk chunk;
+  chunk.kind = OutputChunk::Kind::kStart;
+  chunk.fingerprint = fingerprint_;
+  chunk.usage = usage_;
+  out->push_back(std::move(chunk));
+}
+
+void OutputParser::token(int32_t id, std::vector<OutputChunk>* out, const TokenLogprob* logprob) {
+  if (finished_) return;
+  start(out);
+  if (id == control_.eos || tokenizer_ == nullptr) return;
+  std::string_view bytes = tokenizer_->token_bytes(id);
+  if (bytes.empty()) return;
+  bool added = tokenizer_->is_added(id);
+  if (added) flush_assembler(out);
+  if (finished_) return;
+  raw_bytes_ += bytes.size();
+  Note note{raw_bytes_, 0, 1, logprob != nullptr ? std::optional<TokenLogprob>(*logprob) : std::nullopt};
+  held_.push_back(std::move(note));
+  if (added && id != control_.think_close && id != control_.dsml) {
+    ++banned_;
+    feed("", ByteOrigin::kControl, raw_bytes_, out);
+    return;
+  }
+  if (added) {
+    feed(bytes, options_.markers_by_spelling ? ByteOrigin::kAny : ByteOrigin::kControl, raw_bytes_, out);
+  } else {
+    std::string text = assembler_.push(bytes);
+    feed(text, options_.markers_by_spelling ? ByteOrigin::kAny : ByteOrigin::kPlain,
+         raw_bytes_ - assembler_.held(), out);
+  }
+}
+
+void OutputParser::text(std::string_view utf8, int64_t tokens, std::vector<OutputChunk>* out) {
+  if (finished_) return;
+  start(out);
+  flush_assembler(out);
+  if (finished_) return;
+  raw_bytes_ += utf8.size();
+  held_.push_back({raw_bytes_, 0, tokens, std::nullopt});
+  feed(utf8, ByteOrigin::kAny, raw_bytes_, out);
+}
+
+void OutputParser::flush_assembler(std::vector<OutputChunk>* out) {
+  if (assembler_.held() == 0) return;
+  std::string rest = assembler_.flush();
+  feed(rest, ByteOrigin::kPlain, raw_bytes_, out);
+}
+
+void OutputParser::feed(std::string_view text, ByteOrigin origin, uint64_t raw_released,
+                        std::vector<OutputChunk>* out) {
+  fed_bytes_ += text.size();
+  while (!held_.empty() && held_.front().raw_end <= raw_released) {
+    held_.front().end = fed_bytes_;
+    usage_.completion_tokens += held_.front().tokens;
+    unsettled_.push_back(std::move(held_.front()));
+    held_.pop_front();
+  }
+  if (text.empty()) return;
+  std::vector<Piece> pieces;
+  machine_.push(text, origin, &pieces);
+  deliver(std::move(pieces), out);
+  if (machine_.stop_string() != nullptr) conclude(FinishReason::kStopSequence, out);
+}
+
+void OutputParser::settled(uint64_t end, Channel channel, bool reasoning) {
+  while (!unsettled_.empty() && unsettled_.front().end <= end) {
+    Note& note = unsettled_.front();
+    if (reasoning) usage_.reasoning_tokens += note.tokens;
+    if (note.logprob && channel != Channel::kMarkup)
+      fresh_logprobs_.emplace_back(channel, std::move(*note.logprob));
+    unsettled_.pop_front();
+  }
+}
+
+void OutputParser::deliver(std::vector<Piece> pieces, std::vector<OutputChunk>* out) {
+  for (Piece& piece : pieces) {
+    OutputChunk chunk;
+    using K = OutputChunk::Kind;
+    chunk.kind = piece.kind == Piece::Kind::kText        ? K::kText
+                 : piece.kind == Piece::Kind::kReasoning ? K::kReasoning
+                 : piece.kind == Piece::Kind::kCall      ? K::kCall
+                                                         : K::kArguments;
+    chunk.text = std::move(piece.text);
+    if (!fresh_logprobs_.empty() && (chunk.kind == K::kText || chunk.kind == K::kReasoning)) {
+      Channel mine = chunk.kind == K::kText ? Channel::kText : Channel::kReasoning;
+      std::erase_if(fresh_logprobs_, [&](auto& entry) {
+        if (entry.first != mine) return false;
+        chunk.logprobs.push_back(std::move(entry.second));
+        return true;
+      });
+    }
+    out->push_back(std::move(chunk));
+  }
+}
+
+void OutputParser::finish(EngineFinish reason, std::vector<OutputChunk>* out) {
+  if (finished_) return;
+  start(out);
+  switch (reason) {
+    case EngineFinish::kStop:
+      return conclude(FinishReason::kStop, out);
+    case EngineFinish::kLength:
+      return conclude(FinishReason::kLength, out);
+    case EngineFinish::kContentFilter:
+      return conclude(FinishReason::kContentFilter, out);
+    case EngineFinish::kInsufficientResource:
+      return conclude(FinishReason::kInsufficientResource, out);
+    case EngineFinish::kAborted:
+      return conclude(FinishReason::kAborted, out);
+  }
+}
+
+void OutputParser::end(std::vector<OutputChunk>* out) {
+  if (finished_) return;
+  start(out);
+  conclude(FinishReason::kEndOfStream, out);
+}
+
+void OutputParser::conclude(FinishReason reason, std::vector<OutputChunk>* out) {
+  finished_ = true;
+  // Bytes of an unfinished character are neither text nor usage.
+  std::vector<Piece> pieces;
+  machine_.finish(&pieces);
+  deliver(std::move(pieces), out);
+  OutputChunk chunk;
+  chunk.kind = OutputChunk::Kind::kFinish;
+  chunk.reason = reason == FinishReason::kStop && machine_.calls() > 0 ? FinishReason::kToolCalls : reason;
+  if (reason == FinishReason::kStopSequence) chunk.stop_string = *machine_.stop_string();
+  chunk.usage = usage_;
+  out->push_back(std::move(chunk));
+}
+
+}  // namespace deepinfer
