@@ -15,14 +15,16 @@ missing_packages() {
       awk '$1 == "installed" { print $2 }' | sort -u)
 }
 
-# apt ARG...: apt-get without questions; as root, or through sudo.
+# apt ARG...: apt-get without questions; as root, or through sudo. What it says goes to build/setup.log.
 apt() {
   local as_root=()
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo > /dev/null || return 1
     as_root=(sudo)
   fi
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=300 "$@" >&2
+  mkdir -p "$root/build"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@" \
+    >> "$root/build/setup.log" 2>&1
 }
 
 # install_packages required|optional GROUP...: returns 1 if packages are still missing. `required` then also says what to do.
@@ -45,6 +47,7 @@ install_packages() {
   mapfile -t missing < <(missing_packages "$@")
   [ "${#missing[@]}" -eq 0 ] && return 0
   if [ "$need" = required ]; then
+    tail -n 15 "$root/build/setup.log" >&2
     say "cannot install them from here. As root, run:"
     say "  apt-get update && apt-get install --no-install-recommends ${missing[*]}"
   fi

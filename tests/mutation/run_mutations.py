@@ -5,8 +5,8 @@ run_mutations.py                 all entries of mutations.json
 run_mutations.py --only NAME...  some of them
 run_mutations.py --check         only that every entry's text is in the source exactly once (fast, no build)
 
-An entry: name, why (what the fault stands for), file, old (exact text, once in the file), new, tests: programs of the build, each
-with an optional GoogleTest filter after a colon. The faults are applied to copies of the tree under build/mutation, never to
+An entry: name, why (the rule that the fault breaks), file, edits: pairs of exact text, once in the file, and its replacement, tests:
+programs of the build, each with an optional GoogleTest filter after a colon. The faults are applied to copies of the tree under build/mutation, never to
 the tree itself. The run fails if the unchanged copy fails, if an entry's text is gone, if a fault does not compile, or if the named tests
 pass in spite of it. Does not know what any fault means; mutations.json does.
 """
@@ -25,7 +25,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIST = pathlib.Path(__file__).resolve().with_name("mutations.json")
-KEYS = {"name", "why", "file", "old", "new", "tests"}
+KEYS = {"name", "why", "file", "edits", "tests"}
 BUILD_TIMEOUT_S = 1800
 TEST_TIMEOUT_S = 600  # a fault may make a loop endless; running out of time counts as noticed
 
@@ -37,17 +37,18 @@ def check_entries(entries, root):
     names = collections.Counter(e.get("name") for e in entries)
     for e in entries:
         name = e.get("name", "?")
-        if set(e) != KEYS or not e["tests"]:
-            yield f"{name}: needs exactly the members {', '.join(sorted(KEYS))}, and at least one test"
+        if set(e) != KEYS or not e["tests"] or not e["edits"]:
+            yield f"{name}: needs exactly the members {', '.join(sorted(KEYS))}, with at least one edit and one test"
             continue
         if names[name] > 1:
             yield f"{name}: the name is used twice"
         path = root / e["file"]
-        count = path.read_text(encoding="utf-8").count(e["old"]) if path.is_file() else 0
-        if count != 1:
-            yield f"{name}: the text to replace stands {count} times in {e['file']}, not once"
-        if e["old"] == e["new"]:
-            yield f"{name}: old and new text are equal"
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        for old, new in e["edits"]:
+            if text.count(old) != 1:
+                yield f"{name}: the text to replace stands {text.count(old)} times in {e['file']}, not once: {old!r}"
+            if old == new:
+                yield f"{name}: old and new text are equal"
 
 
 def source_list(root):
@@ -65,8 +66,9 @@ def source_list(root):
 def sync(root, tree, files):
     """Makes `tree` an exact copy; untouched files keep their time, so that little is compiled again."""
     wanted = set(files)
-    for old in [p for p in tree.rglob("*") if p.is_file() and str(p.relative_to(tree)) not in wanted]:
-        old.unlink()
+    for old in [p for p in tree.rglob("*") if p.is_file() and p.relative_to(tree).parts[0] != "build"]:
+        if str(old.relative_to(tree)) not in wanted:
+            old.unlink()
     for name in files:
         target = tree / name
         if not target.is_file() or not filecmp.cmp(root / name, target, shallow=False):
@@ -78,10 +80,10 @@ class Worker:
     """One copy of the tree with its own build folder."""
 
     def __init__(self, root, folder, files):
-        self.tree, self.build = folder / "tree", folder / "build"
+        self.tree, self.build = folder, folder / "build" / "release"
         self.tree.mkdir(parents=True, exist_ok=True)
         sync(root, self.tree, files)
-        # Paths relative to the copy: the copies share compiler cache entries.
+        # The same relative paths as in the tree's own release build: all of them share compiler cache entries.
         self.env = {**os.environ, "CCACHE_BASEDIR": str(folder)}
         if not (self.build / "build.ninja").is_file():
             self.call(["cmake", "-S", str(self.tree), "-B", str(self.build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"],
@@ -127,7 +129,10 @@ class Worker:
     def mutate(self, entry):
         path = self.tree / entry["file"]
         original = path.read_text(encoding="utf-8")
-        path.write_text(original.replace(entry["old"], entry["new"]), encoding="utf-8")
+        text = original
+        for old, new in entry["edits"]:
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
         try:
             built = self.compile(entry["tests"])
             if built.returncode != 0:

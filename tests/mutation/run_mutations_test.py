@@ -9,7 +9,7 @@ import run_mutations as runner
 
 
 def entry(**changes):
-    return {"name": "n", "why": "w", "file": "a.cc", "old": "x + 1", "new": "x - 1", "tests": ["a_test"], **changes}
+    return {"name": "n", "why": "w", "file": "a.cc", "edits": [["x + 1", "x - 1"]], "tests": ["a_test"], **changes}
 
 
 class FakeWorker(runner.Worker):
@@ -58,8 +58,8 @@ class Runner(unittest.TestCase):
     def test_list_problems(self):
         good = entry()
         self.assertEqual(list(runner.check_entries([good], self.tree)), [])
-        for bad, text in ((entry(old="gone"), "0 times"), (entry(old="return"), "2 times"), (entry(new="x + 1"), "equal"),
-                          (entry(tests=[]), "at least one test"), (entry(file="b.cc"), "0 times")):
+        for bad, text in ((entry(edits=[["gone", ""]]), "0 times"), (entry(edits=[["return", ""]]), "2 times"), (entry(edits=[["x + 1", "x + 1"]]), "equal"),
+                          (entry(tests=[]), "one test"), (entry(edits=[]), "one edit"), (entry(file="b.cc"), "0 times")):
             found = list(runner.check_entries([bad], self.tree))
             self.assertEqual(len(found), 1, found)
             self.assertIn(text, found[0])

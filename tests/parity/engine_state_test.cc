@@ -144,6 +144,26 @@ TEST(EngineState, ImageRows) {
   }
 }
 
+// A replay shorter than the window: the decoder's and the drafts' windows end at the first replayed row, below which their rings hold
+// nothing. Reading there would end the program.
+TEST(EngineState, ReplayShorterThanTheWindow) {
+  Bench<float> b("t1");
+  for (int64_t keep : {1, 3}) {
+    GenerateOptions o;
+    o.max_tokens = 12;
+    o.keep = keep;
+    std::vector<int32_t> produced[2];
+    for (bool speculate : {false, true}) {
+      o.speculate = speculate;
+      auto stats = generate<float>(&b.model, &b.blocks, prompt(100, b.w.config.vocab_size), o,
+                                   [&](int32_t id) { produced[speculate].push_back(id); return true; }, [] { return int64_t{0}; });
+      ASSERT_TRUE(stats.ok()) << stats.status().to_string();
+    }
+    EXPECT_EQ(produced[0].size(), 12u);
+    EXPECT_EQ(produced[0], produced[1]) << "keep " << keep;
+  }
+}
+
 TEST(EngineState, BlocksComeBack) {
   Bench<float> b("t0");
   {
