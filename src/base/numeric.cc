@@ -26,9 +26,6 @@ std::array<float, 256> make_e4m3_table() {
 }
 
 
-// Rounds |f| to the grid with spacing 2^e, ties to even; the result is a count of grid steps.
-int round_steps(float a, int e) { return static_cast<int>(std::nearbyint(std::ldexp(a, -e))); }
-
 float block_amax(const float* x, size_t n) {
   float m = 0.0f;
   for (size_t i = 0; i < n; ++i) m = std::max(m, std::fabs(x[i]));
@@ -47,18 +44,14 @@ void pack_e2m1(const float* x, size_t n, float scale, uint8_t* packed) {
 const std::array<float, 256> kE4m3 = make_e4m3_table();
 
 uint8_t f32_to_e4m3(float f) {
-  uint8_t sign = std::signbit(f) ? 0x80 : 0;
-  float a = std::min(std::fabs(f), 448.0f);
-  // Exponent of the grid: normal numbers have three mantissa bits, subnormals share the grid of 2^-6.
-  int e = a < 0.015625f ? -6 : std::ilogb(a);
-  int steps = round_steps(a, e - 3);  // 8..16 for normal numbers, 0..8 below them
-  if (steps == 16) {
-    steps = 8;
-    ++e;
-  }
-  if (e > 8 || (e == 8 && steps > 14)) return sign | 0x7e;
-  int biased = steps >= 8 ? e + 7 : 0;
-  return static_cast<uint8_t>(sign | (biased << 3) | (steps & 7));
+  const uint8_t sign = std::signbit(f) ? 0x80 : 0;
+  if (std::isnan(f)) return sign | 0x7f;
+  const float a = std::min(std::fabs(f), 448.0f);
+  // Below 2^-6 the grid is 2^-9: adding 2^14 leaves those steps, rounded to even, in the low bits. Eight steps are the first normal code.
+  if (a < 0.015625f) return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(a + 16384.0f) & 15u));
+  const uint32_t u = std::bit_cast<uint32_t>(a);
+  const uint32_t rounded = (u + 0x7ffffu + ((u >> 20) & 1u)) >> 20;  // exponent and three mantissa bits
+  return static_cast<uint8_t>(sign | (rounded - (120u << 3)));
 }
 
 uint8_t f32_to_e2m1(float f) {
