@@ -270,8 +270,8 @@ TEST(Rows, SinkhornNumbers) {
   });
 }
 
-// The first column division is iteration one; every later one divides rows, then columns. At twenty iterations one more or less no
-// longer shows, so this counts at one and two.
+// The first column division is iteration one; every later one divides rows, then columns. At twenty
+// iterations one more or less no longer shows, so this counts at one and two.
 TEST(Rows, SinkhornCountsItsIterations) {
   double mix[8] = {}, base[8] = {}, scale[3] = {1, 1, 1}, pre[2], post[2], comb[4];
   mix[5] = 1.0;  // logits {{0, 1}, {0, 0}}
@@ -279,15 +279,18 @@ TEST(Rows, SinkhornCountsItsIterations) {
   p.hc = 2;
   p.rms_eps = 0;
   p.hc_eps = 0;
-  const double e = std::exp(1.0), a = 1 / (1 + e), b = e / (1 + e), c = 0.5;  // rows after the softmax: {a, b}, {c, c}
+  const double e = std::exp(1.0), a = 1 / (1 + e), b = e / (1 + e),
+               c = 0.5;  // rows after the softmax: {a, b}, {c, c}
   const double once[4] = {a / (a + c), b / (b + c), c / (a + c), c / (b + c)};
   const double row0 = once[0] + once[1], row1 = once[2] + once[3];
   const double r[4] = {once[0] / row0, once[1] / row0, once[2] / row1, once[3] / row1};
-  const double twice[4] = {r[0] / (r[0] + r[2]), r[1] / (r[1] + r[3]), r[2] / (r[0] + r[2]), r[3] / (r[1] + r[3])};
+  const double twice[4] = {r[0] / (r[0] + r[2]), r[1] / (r[1] + r[3]), r[2] / (r[0] + r[2]),
+                           r[3] / (r[1] + r[3])};
   for (int iterations : {1, 2}) {
     p.sinkhorn_iters = iterations;
     kernels<double>().hc_coefficients(mix, 1.0, base, scale, p, pre, post, comb);
-    for (int i = 0; i < 4; ++i) EXPECT_NEAR(comb[i], (iterations == 1 ? once : twice)[i], 1e-12) << iterations << " " << i;
+    for (int i = 0; i < 4; ++i)
+      EXPECT_NEAR(comb[i], (iterations == 1 ? once : twice)[i], 1e-12) << iterations << " " << i;
   }
 }
 
