@@ -24,6 +24,6 @@ if(MOLD_PROGRAM)
   add_link_options(-fuse-ld=mold)
 endif()
 if(DEEPINFER_FUZZ)
-  # The fuzzers' clang warns inside this libstdc++'s stable_sort (get_temporary_buffer).
-  add_compile_options(-fsanitize=fuzzer-no-link -Wno-deprecated-declarations)
+  # clang warns inside this libstdc++'s stable_sort (get_temporary_buffer), and of a vector width attribute that only g++ knows.
+  add_compile_options(-fsanitize=fuzzer-no-link -Wno-deprecated-declarations -Wno-ignored-attributes)
 endif()
