@@ -9,10 +9,12 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "base/numeric.h"
 #include "checkpoint/digest.h"
+#include "checkpoint/names.h"
 #include "host/thread_pool.h"
 
 namespace deepinfer {
@@ -92,13 +94,46 @@ std::string hex(uint64_t v) {
   return fmt::format("{:016x}", v);
 }
 
+// Whether this file's metadata carries digests of our kind.
+bool has_digests(const ShardFile& shard) {
+  const auto format = shard.header.metadata.find(kDigestFormatKey);
+  return format != shard.header.metadata.end() && format->second == kDigestFormat;
+}
+
 // The stored digest of a tensor or file, or nullptr.
 const std::string* stored_digest(const ShardFile& shard, const std::string& key) {
+  if (!has_digests(shard)) return nullptr;
+  const auto at = shard.header.metadata.find(key);
+  return at == shard.header.metadata.end() ? nullptr : &at->second;
+}
+
+// A damaged key must not switch the check off: where there are digests, the metadata holds nothing but them
+// and a digest for every tensor.
+void check_metadata(const ShardFile& shard, ProblemList* problems) {
   const auto& metadata = shard.header.metadata;
-  const auto format = metadata.find(kDigestFormatKey);
-  if (format == metadata.end() || format->second != kDigestFormat) return nullptr;
-  const auto at = metadata.find(key);
-  return at == metadata.end() ? nullptr : &at->second;
+  std::unordered_set<std::string> known = {"format", kDigestFormatKey};
+  for (const char* name : {kConfigFile, kTokenMapFile, kTokenizerFile, kGenerationConfigFile})
+    known.insert(file_digest_key(name));
+  for (const TensorEntry& t : shard.header.tensors) {
+    const std::string key = digest_key(canonical_tensor_name(t.name));
+    if (has_digests(shard) && !metadata.contains(key)) {
+      problems->add(fmt::format("{}: has digests, but none of tensor {}", shard.name, shown_name(t.name)));
+    }
+    known.insert(key);
+  }
+  for (const auto& [key, value] : metadata) {
+    const bool ours =
+        key.starts_with(digest_key("")) || key.starts_with(file_digest_key("")) || key == kDigestFormatKey;
+    if (!has_digests(shard) && ours) {
+      problems->add(fmt::format("{}: metadata has {}, but no {} of {}: cannot be verified", shard.name,
+                                shown_name(key), kDigestFormatKey, kDigestFormat));
+      return;
+    }
+    if (has_digests(shard) && (!known.contains(key) || (key == "format" && value != "pt"))) {
+      problems->add(fmt::format("{}: metadata has {} = {}, which was not written with the digests",
+                                shard.name, shown_name(key), shown_name(value)));
+    }
+  }
 }
 
 void check_side_files(const CheckpointFiles& files, ProblemList* problems) {
@@ -166,6 +201,7 @@ void check_values(const CheckpointFiles& files, ProblemList* problems) {
     file.advise(MapAdvice::kDontNeed, static_cast<size_t>(bytes - file.data()), n);
   });
   for (size_t i = 0; i < tensors.size(); ++i) report(files, *tensors[i], findings[i], problems);
+  for (const ShardFile& shard : files.shards) check_metadata(shard, problems);
   check_side_files(files, problems);
 }
 

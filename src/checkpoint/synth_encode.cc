@@ -1,5 +1,7 @@
-// Encoders. The rounding of single values is written without branches, so that compilers make vector code of
-// the inner loops; a test holds every result against the definitions in base/numeric.h.
+// Encoders. The loops have no branches and work on 32 values at a time, so that compilers make vector code of
+// them; all of it is inlined into one entry per instruction set. The arithmetic is the same everywhere (no
+// fused operations, no reordered sums), and so are the bytes. A test holds them against the definitions in
+// base/numeric.h.
 #include "checkpoint/synth_encode.h"
 
 #include <algorithm>
@@ -15,8 +17,9 @@ namespace {
 
 constexpr int64_t kTile = 32;
 
-// E4M3 of |y| <= 448, ties to even.
-inline uint8_t e4m3_code(float y) {
+// E4M3 of |y| <= 448 (or the next float: a quotient amax / 448 may be rounded down to the scale), ties to
+// even.
+[[gnu::always_inline]] inline uint8_t e4m3_code(float y) {
   const uint32_t u = std::bit_cast<uint32_t>(y), magnitude = u & 0x7fffffffu;
   // Below 2^-6 the grid is 2^-9 wide: adding 2^14, whose own grid is that wide, rounds to it.
   const uint32_t small =
@@ -27,55 +30,77 @@ inline uint8_t e4m3_code(float y) {
 }
 
 // E2M1 of |y| <= 6, ties to the even code: each boundary passed adds one.
-inline uint8_t e2m1_code(float y) {
-  const float a = std::fabs(y);
-  const int code =
-      (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
-  return static_cast<uint8_t>((std::bit_cast<uint32_t>(y) >> 28 & 8u) | static_cast<uint32_t>(code));
+[[gnu::always_inline]] inline uint8_t e2m1_code(float y) {
+  const uint32_t u = std::bit_cast<uint32_t>(y);
+  const auto a =
+      static_cast<int32_t>(u & 0x7fffffffu);  // the bits of positive floats are ordered as the floats are
+  constexpr auto bits = [](float f) { return std::bit_cast<int32_t>(f); };
+  const int code = (a > bits(0.25f)) + (a >= bits(0.75f)) + (a > bits(1.25f)) + (a >= bits(1.75f)) +
+                   (a > bits(2.5f)) + (a >= bits(3.5f)) + (a > bits(5.0f));
+  return static_cast<uint8_t>((u >> 28 & 8u) | static_cast<uint32_t>(code));
 }
 
-void fill_values(const SyntheticStream& stream, int64_t first, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(stream.value(first + i));
+// The stream's u_i as whole numbers of 2^-23 (synthetic_uniform of base/numeric.h, whose result is exactly
+// that).
+[[gnu::always_inline]] inline void draw(uint64_t hash, int64_t first, int64_t n, int32_t* out) {
+  const uint64_t start = hash + (static_cast<uint64_t>(first) + 1) * 0x9E3779B97F4A7C15ull;
+  for (int64_t i = 0; i < n; ++i) {
+    uint64_t z = start + static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    out[i] = static_cast<int32_t>((z ^ (z >> 31)) >> 40) - (1 << 23);
+  }
 }
 
-float amax_of(const float* x, int64_t n) {
-  float m = 0.0f;
-  for (int64_t i = 0; i < n; ++i) m = std::max(m, std::fabs(x[i]));
+// Scaling by 2^-23 before or after the product gives the same double, so these are the values of
+// SyntheticStream.
+[[gnu::always_inline]] inline float value_of(double step, int32_t u) {
+  return static_cast<float>(step * u);
+}
+
+[[gnu::always_inline]] inline int32_t amax_of(const int32_t* u, int64_t n) {
+  int32_t m = 0;
+  for (int64_t i = 0; i < n; ++i) m = std::max(m, u[i] < 0 ? -u[i] : u[i]);
   return m;
 }
 
-float power_of_two(int k) {
-  return std::ldexp(1.0f, k);
-}
-
-void encode_plain(const SyntheticStream& stream, DType dtype, int64_t first, int64_t n, uint8_t* out) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float v = static_cast<float>(stream.value(first + i));
-    if (dtype == DType::kBF16) {
-      const uint16_t b = f32_to_bf16(v);
-      std::memcpy(out + 2 * i, &b, 2);
+[[gnu::always_inline]] inline void encode_plain(const SyntheticStream& stream, DType dtype, int64_t first,
+                                                int64_t n, uint8_t* out) {
+  int32_t u[kTile];
+  float v[kTile];
+  const double step = stream.factor * 0x1p-23;
+  for (int64_t i = 0; i < n; i += kTile) {
+    const int64_t part = std::min(kTile, n - i);
+    draw(stream.hash, first + i, part, u);
+    for (int64_t k = 0; k < part; ++k) v[k] = static_cast<float>(stream.offset + step * u[k]);
+    if (dtype == DType::kF32) {
+      std::memcpy(out + 4 * i, v, static_cast<size_t>(part) * 4);
     } else {
-      std::memcpy(out + 4 * i, &v, 4);
+      uint16_t b[kTile];
+      for (int64_t k = 0; k < part; ++k) b[k] = f32_to_bf16(v[k]);
+      std::memcpy(out + 2 * i, b, static_cast<size_t>(part) * 2);
     }
   }
 }
 
 // Dense FP8: one scale per 32 x 32 tile, cut at the right and lower edge.
-void encode_tiles(const SyntheticStream& stream, int64_t cols, int64_t row0, int64_t row1, uint8_t* weight,
-                  uint8_t* scale) {
-  float tile[kTile * kTile];
+[[gnu::always_inline]] inline void encode_tiles(const SyntheticStream& stream, int64_t cols, int64_t row0,
+                                                int64_t row1, uint8_t* weight, uint8_t* scale) {
+  int32_t tile[kTile * kTile];
+  const double step = stream.factor * 0x1p-23;
   for (int64_t r = row0; r < row1; r += kTile) {
     const int64_t height = std::min(kTile, row1 - r);
     for (int64_t c = 0; c < cols; c += kTile) {
       const int64_t width = std::min(kTile, cols - c);
-      for (int64_t y = 0; y < height; ++y) fill_values(stream, (r + y) * cols + c, width, tile + y * width);
-      const int k = weight_scale_exponent(amax_of(tile, height * width), 448.0f);
+      for (int64_t y = 0; y < height; ++y) draw(stream.hash, (r + y) * cols + c, width, tile + y * width);
+      const int k = weight_scale_exponent(value_of(step, amax_of(tile, height * width)), 448.0f);
       *scale++ = static_cast<uint8_t>(k + 127);
-      const float inverse = power_of_two(-k);
+      const float inverse = std::bit_cast<float>(static_cast<uint32_t>(127 - k) << 23);  // 2^-k
       for (int64_t y = 0; y < height; ++y) {
         uint8_t* to = weight + (r - row0 + y) * cols + c;
-        for (int64_t x = 0; x < width; ++x)
-          to[x] = e4m3_code(std::clamp(tile[y * width + x] * inverse, -448.0f, 448.0f));
+        for (int64_t x = 0; x < width; ++x) {
+          to[x] = e4m3_code(value_of(step, tile[y * width + x]) * inverse);
+        }
       }
     }
   }
@@ -83,28 +108,78 @@ void encode_tiles(const SyntheticStream& stream, int64_t cols, int64_t row0, int
 
 // Engram rows: one scale per 32 columns of a row. MXFP4: the same with E2M1, two columns per byte, even
 // column in the low nibble.
-void encode_row_blocks(const SyntheticStream& stream, bool fp4, int64_t cols, int64_t row0, int64_t row1,
-                       uint8_t* weight, uint8_t* scale) {
-  float block[kTile];
+template <bool fp4>
+[[gnu::always_inline]] inline void encode_row_blocks(const SyntheticStream& stream, int64_t cols,
+                                                     int64_t row0, int64_t row1, uint8_t* weight,
+                                                     uint8_t* scale) {
+  constexpr float kLargest = fp4 ? 6.0f : 448.0f;
+  int32_t u[kTile];
   uint8_t codes[kTile];
-  const float largest = fp4 ? 6.0f : 448.0f;
+  const double step = stream.factor * 0x1p-23;
   for (int64_t i = row0 * cols; i < row1 * cols; i += kTile) {
-    fill_values(stream, i, kTile, block);
-    const int k = weight_scale_exponent(amax_of(block, kTile), largest);
+    draw(stream.hash, i, kTile, u);
+    const int k = weight_scale_exponent(value_of(step, amax_of(u, kTile)), kLargest);
     *scale++ = static_cast<uint8_t>(k + 127);
-    const float inverse = power_of_two(-k);
+    const float inverse = std::bit_cast<float>(static_cast<uint32_t>(127 - k) << 23);  // 2^-k
     for (int64_t x = 0; x < kTile; ++x) {
-      const float y = std::clamp(block[x] * inverse, -largest, largest);
+      const float y = value_of(step, u[x]) * inverse;
       codes[x] = fp4 ? e2m1_code(y) : e4m3_code(y);
     }
-    if (fp4) {
-      for (int64_t x = 0; x < kTile; x += 2) *weight++ = static_cast<uint8_t>(codes[x] | codes[x + 1] << 4);
+    if constexpr (fp4) {
+      for (int64_t x = 0; x < kTile / 2; ++x)
+        weight[x] = static_cast<uint8_t>(codes[2 * x] | codes[2 * x + 1] << 4);
+      weight += kTile / 2;
     } else {
       std::memcpy(weight, codes, kTile);
       weight += kTile;
     }
   }
 }
+
+[[gnu::always_inline]] inline void encode_any(const TensorSpec& spec, const SyntheticStream& stream,
+                                              int64_t row0, int64_t row1, uint8_t* weight, uint8_t* scale) {
+  const int64_t cols = logical_columns(spec);
+  switch (spec.dtype) {
+    case DType::kBF16:
+      encode_plain(stream, DType::kBF16, row0 * cols, (row1 - row0) * cols, weight);
+      break;
+    case DType::kF32:
+      encode_plain(stream, DType::kF32, row0 * cols, (row1 - row0) * cols, weight);
+      break;
+    case DType::kF8E4M3:
+      if (spec.role == Role::kEngramTable) {
+        encode_row_blocks<false>(stream, cols, row0, row1, weight, scale);
+      } else {
+        encode_tiles(stream, cols, row0, row1, weight, scale);
+      }
+      break;
+    case DType::kI8:
+      encode_row_blocks<true>(stream, cols, row0, row1, weight, scale);
+      break;
+    case DType::kF8E8M0:
+      DI_CHECK(false, "scales are written with their weights");
+      break;
+  }
+}
+
+void encode_baseline(const TensorSpec& spec, const SyntheticStream& stream, int64_t row0, int64_t row1,
+                     uint8_t* weight, uint8_t* scale) {
+  encode_any(spec, stream, row0, row1, weight, scale);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void encode_avx2(const TensorSpec& spec, const SyntheticStream& stream, int64_t row0,
+                                         int64_t row1, uint8_t* weight, uint8_t* scale) {
+  encode_any(spec, stream, row0, row1, weight, scale);
+}
+
+// AVX512DQ multiplies 64-bit integers, which is most of the work.
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] void encode_avx512(
+    const TensorSpec& spec, const SyntheticStream& stream, int64_t row0, int64_t row1, uint8_t* weight,
+    uint8_t* scale) {
+  encode_any(spec, stream, row0, row1, weight, scale);
+}
+#endif
 
 }  // namespace
 
@@ -115,29 +190,23 @@ int weight_scale_exponent(float amax, float largest) {
   return ceil_log2(quotient);
 }
 
+std::vector<EncodeLevel> encode_levels() {
+  std::vector<EncodeLevel> levels = {{"baseline", encode_baseline}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) levels.push_back({"avx2", encode_avx2});
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    levels.push_back({"avx512", encode_avx512});
+  }
+#endif
+  return levels;
+}
+
 void encode_rows(const TensorSpec& spec, const SyntheticStream& stream, int64_t row0, int64_t row1,
                  uint8_t* weight, uint8_t* scale) {
-  const int64_t cols = logical_columns(spec);
+  static const auto best = encode_levels().back().encode;  // a fact of the machine, found once
   DI_DCHECK(row0 % kTile == 0, "bands start at a tile");
-  switch (spec.dtype) {
-    case DType::kBF16:
-    case DType::kF32:
-      encode_plain(stream, spec.dtype, row0 * cols, (row1 - row0) * cols, weight);
-      break;
-    case DType::kF8E4M3:
-      if (spec.role == Role::kEngramTable) {
-        encode_row_blocks(stream, false, cols, row0, row1, weight, scale);
-      } else {
-        encode_tiles(stream, cols, row0, row1, weight, scale);
-      }
-      break;
-    case DType::kI8:
-      encode_row_blocks(stream, true, cols, row0, row1, weight, scale);
-      break;
-    case DType::kF8E8M0:
-      DI_CHECK(false, "scales are written with their weights");
-      break;
-  }
+  best(spec, stream, row0, row1, weight, scale);
 }
 
 }  // namespace deepinfer

@@ -15,11 +15,19 @@ namespace deepinfer {
 // stored byte is k + 127.
 int weight_scale_exponent(float amax, float largest);
 
-// Bytes of rows [row0, row1) of a tensor in its stored type, appended to nothing: `weight` has rows *
-// bytes-per-row. `scale` receives the rows of the sibling scale (one per 32 weight rows for dense FP8, else
-// one per row); unused for BF16 and F32. Values are rounded to fp32 first, then once to the stored type.
-// REQUIRES row0 % 32 == 0, and row1 % 32 == 0 or row1 the last row; a role with values.
+// Bytes of rows [row0, row1) of a tensor in its stored type, written from `weight` on; `scale` receives the
+// rows of the sibling scale (one per 32 weight rows for dense FP8, else one per row) and is unused for BF16
+// and F32. Values are rounded to fp32 first, then once to the stored type. REQUIRES row0 % 32 == 0; a role
+// with values; an offset of 0 for the quantised types.
 void encode_rows(const TensorSpec& spec, const SyntheticStream& stream, int64_t row0, int64_t row1,
                  uint8_t* weight, uint8_t* scale);
+
+// The same function compiled for each instruction set this CPU has, best last; all give the same bytes. For
+// tests.
+struct EncodeLevel {
+  const char* name;
+  void (*encode)(const TensorSpec&, const SyntheticStream&, int64_t, int64_t, uint8_t*, uint8_t*);
+};
+std::vector<EncodeLevel> encode_levels();
 
 }  // namespace deepinfer
