@@ -18,10 +18,7 @@ missing_packages() {
 # apt ARG...: apt-get without questions; as root, or through sudo. What it says goes to build/setup.log.
 apt() {
   local as_root=()
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo > /dev/null || return 1
-    as_root=(sudo)
-  fi
+  if [ "$(id -u)" -ne 0 ]; then as_root=(sudo); fi
   mkdir -p "$root/build"
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@" \
     >> "$root/build/setup.log" 2>&1
@@ -38,17 +35,19 @@ install_packages() {
   local missing
   mapfile -t missing < <(missing_packages "$@")
   [ "${#missing[@]}" -eq 0 ] && return 0
-  say "installing ${#missing[@]} Debian packages: ${missing[*]}"
-  if [ -z "${apt_lists_fresh:-}" ]; then
-    apt update || say "apt-get update failed; trying with the package lists that are here"
-    apt_lists_fresh=1
+  if [ "$(id -u)" -eq 0 ] || command -v sudo > /dev/null; then
+    say "installing ${#missing[@]} Debian packages: ${missing[*]}"
+    if [ -z "${apt_lists_fresh:-}" ]; then
+      apt update || say "apt-get update failed; trying with the package lists that are here"
+      apt_lists_fresh=1
+    fi
+    apt install --no-install-recommends "${missing[@]}" && return 0
+    mapfile -t missing < <(missing_packages "$@")
+    [ "${#missing[@]}" -eq 0 ] && return 0
+    if [ "$need" = required ]; then tail -n 15 "$root/build/setup.log" >&2; fi
   fi
-  apt install --no-install-recommends "${missing[@]}" && return 0
-  mapfile -t missing < <(missing_packages "$@")
-  [ "${#missing[@]}" -eq 0 ] && return 0
   if [ "$need" = required ]; then
-    tail -n 15 "$root/build/setup.log" >&2
-    say "cannot install them from here. As root, run:"
+    say "Debian packages are missing and cannot be installed from here. As root, run:"
     say "  apt-get update && apt-get install --no-install-recommends ${missing[*]}"
   fi
   return 1
