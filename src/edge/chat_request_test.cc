@@ -1,3 +1,5 @@
+// Chat bodies: every row of request edge specification 4.1, the check order, the message constants of 4.5;
+// also completions, tokenise bodies, error bodies and model names.
 #include "edge/request_test_support.h"
 
 namespace deepinfer {
@@ -307,8 +309,9 @@ TEST(ChatRequest, ImageLiteral) {
     plain.image_literal_is_text = true;
     Result<ProtocolRequest> r = conv(b, plain);
     ASSERT_TRUE(r.ok());
-    for (const Span& span : render_conversation(r->conversation, ControlTokens::released(), {}).value())
-      EXPECT_NE(span.id, 129264);
+    const std::vector<Span> spans =
+        render_conversation(r->conversation, ControlTokens::released(), {}).value();
+    for (const Span& span : spans) EXPECT_NE(span.id, 129264);
   }
 }
 
@@ -367,6 +370,19 @@ TEST(CompletionRequest, FieldsAndLimits) {
   EXPECT_FALSE(conv_completion(R"({"model":"m","prompt":"p","suffix":"s","max_tokens":4097})").ok());
   EXPECT_FALSE(conv_completion(R"({"model":"m","prompt":"p","logprobs":21})").ok());
   EXPECT_FALSE(conv_completion(R"({"model":"m"})").ok());
+}
+
+TEST(TokenizeRequest, BothForms) {
+  EXPECT_EQ(convert_tokenize(parse_json(R"({"prompt":"p"})").value(), {})->prompt, "p");
+  EXPECT_TRUE(convert_tokenize(hi(), {})->chat.has_value());
+  EXPECT_FALSE(convert_tokenize(parse_json("{}").value(), {}).ok());
+  EXPECT_FALSE(convert_tokenize(parse_json("[]").value(), {}).ok());
+  EXPECT_EQ(convert_detokenize(parse_json(R"({"tokens":[1,2147483647]})").value()).value(),
+            (std::vector<int32_t>{1, 2147483647}));
+  for (const char* bad : {"{}", R"({"tokens":5})", R"({"tokens":[-1]})", R"({"tokens":[2147483648]})",
+                          R"({"tokens":["1"]})", R"({"tokens":[18446744073709551615]})"}) {
+    EXPECT_FALSE(convert_detokenize(parse_json(bad).value()).ok()) << bad;
+  }
 }
 
 TEST(Errors, Bodies) {

@@ -58,8 +58,10 @@ class ChatWriter : public ResponseWriter {
                    {"message", std::move(message)},
                    {"logprobs", nullptr},
                    {"finish_reason", chat_finish_reason(reason_)}};
-    if (info_.logprobs)
-      choice["logprobs"] = {{"content", content_logprobs_}, {"reasoning_content", reasoning_logprobs_}};
+    if (info_.logprobs) {
+      choice["logprobs"] = {{"content", content_logprobs_}};
+      if (info_.thinking) choice["logprobs"]["reasoning_content"] = reasoning_logprobs_;
+    }
     Json object = {{"id", info_.id},
                    {"object", "chat.completion"},
                    {"created", info_.created},
@@ -97,8 +99,7 @@ class ChatWriter : public ResponseWriter {
       bool reasoning = c.kind == OutputChunk::Kind::kReasoning;
       Json& all = reasoning ? reasoning_logprobs_ : content_logprobs_;
       all.insert(all.end(), list.begin(), list.end());
-      logprobs = compact_json(
-          {{"content", reasoning ? Json() : list}, {"reasoning_content", reasoning ? list : Json()}});
+      logprobs = compact_json({{reasoning ? "reasoning_content" : "content", list}});
     }
     chunk(delta, logprobs, "null", nullptr, out);
   }

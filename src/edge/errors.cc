@@ -1,3 +1,4 @@
+// Status codes and bodies of edge/errors.h.
 #include "edge/errors.h"
 
 namespace deepinfer {

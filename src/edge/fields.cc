@@ -1,3 +1,5 @@
+// Typed member reads and shared checks of edge/fields.h. Schema checks here look at shapes only; meaning is
+// the grammar's business.
 #include "edge/fields.h"
 
 #include <algorithm>

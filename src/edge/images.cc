@@ -1,3 +1,4 @@
+// Image references and header sizes of edge/images.h. Headers only: nothing is decoded or fetched.
 #include "edge/images.h"
 
 #include <array>

@@ -370,7 +370,8 @@ class Messages {
               "have a corresponding `tool_result` block in the next message.",
               i, k, ids);
         }
-        // VENDOR: empty blocks in front leave no separator; pinned by MessagesRequest.AssistantBlocksAndResults.
+        // VENDOR: empty blocks in front leave no separator; pinned by
+        // MessagesRequest.AssistantBlocksAndResults.
         if (!m.content.empty()) m.content.add_text("\n\n");
         m.content.add_text(b.required_text("text"));
       } else if (type == "thinking") {

@@ -1,3 +1,4 @@
+// Messages bodies: every row of request edge specification 4.3 and the rules of tool results.
 #include "edge/request_test_support.h"
 
 namespace deepinfer {
@@ -179,7 +180,9 @@ TEST(MessagesRequest, Tools) {
   EXPECT_TRUE(r.parsing.starts_in_calls);
   EXPECT_TRUE(r.inference.disable_parallel_tool_use);
   EXPECT_EQ(ask(with(hi(), "tool_choice", named)), ask(hi())) << "ignored without tools";
-  EXPECT_TRUE(conv(with(with(hi(), "tools", blocks({tool("f"), tool("f")})), "tool_choice", {{"type", "none"}})).ok());
+  EXPECT_TRUE(
+      conv(with(with(hi(), "tools", blocks({tool("f"), tool("f")})), "tool_choice", {{"type", "none"}}))
+          .ok());
   named["name"] = "zz";
   EXPECT_EQ(ask(with(b, "tool_choice", named)), "400 tool_choice: no tool named 'zz' was specified");
   auto one = [](Json t) { return with(hi(), "tools", blocks({std::move(t)})); };

@@ -76,6 +76,36 @@ Result<int64_t> resolve_max_tokens(const std::optional<int64_t>& requested, bool
   return std::min(thinking ? kDefaultThinking : kDefault, room);
 }
 
+Result<TokenizeRequest> convert_tokenize(const Json& body, const ConvertOptions& options) {
+  Fields f(body, "");
+  TokenizeRequest out;
+  std::optional<std::string> prompt = f.text("prompt");
+  out.special = f.flag("special").value_or(false);
+  DI_TRY(f.status());
+  if (prompt) {
+    out.prompt = std::move(*prompt);
+    return out;
+  }
+  if (f.any("messages") == nullptr) return bad_body("", "missing field `prompt` or `messages`");
+  DI_ASSIGN(out.chat, convert_chat(body, options));
+  return out;
+}
+
+Result<std::vector<int32_t>> convert_detokenize(const Json& body) {
+  Fields f(body, "");
+  const Json* tokens = f.array("tokens");
+  DI_TRY(f.status());
+  if (tokens == nullptr) return bad_body("", "missing field `tokens`");
+  std::vector<int32_t> ids;
+  for (const Json& id : *tokens) {
+    bool fits = id.is_number_integer() && (!id.is_number_unsigned() || id.get<uint64_t>() <= INT32_MAX) &&
+                id.get<int64_t>() >= 0;
+    if (!fits) return bad_body("tokens", "expected token ids");
+    ids.push_back(static_cast<int32_t>(id.get<int64_t>()));
+  }
+  return ids;
+}
+
 Result<CompletionRequest> convert_completion(const Json& body, const ConvertOptions& options) {
   if (!body.is_object()) return bad_body("", "expected an object");
   ProtocolRequest common;

@@ -73,6 +73,16 @@ struct CompletionRequest {
 };
 Result<CompletionRequest> convert_completion(const Json& body, const ConvertOptions& options);
 
+// {"prompt": text} or {"messages": [...]} and what else a Chat body has; {"tokens": [...]}. `special` of a
+// prompt: control spellings become control tokens, for diagnostics only.
+struct TokenizeRequest {
+  std::optional<ProtocolRequest> chat;
+  std::string prompt;
+  bool special = false;
+};
+Result<TokenizeRequest> convert_tokenize(const Json& body, const ConvertOptions& options);
+Result<std::vector<int32_t>> convert_detokenize(const Json& body);
+
 // The model a name stands for (specification 7.1): "deepseek-flash", "deepseek-v4-pro", or nothing if the
 // name is unknown.
 std::optional<std::string> resolve_model(Protocol protocol, std::string_view name);

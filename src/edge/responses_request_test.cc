@@ -1,3 +1,4 @@
+// Responses bodies: every row of request edge specification 4.2 and the grouping rule of calls.
 #include "edge/request_test_support.h"
 
 namespace deepinfer {

@@ -1,3 +1,4 @@
+// The report of `deepinfer render` and the piece reader of `deepinfer parse` (edge/tools.h).
 #include "edge/tools.h"
 
 #include "edge/errors.h"

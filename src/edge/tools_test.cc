@@ -1,3 +1,4 @@
+// Reports and piece lines, good and bad.
 #include "edge/tools.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// What the writers share, and the small bodies of edge/writer.h.
 #include "edge/writer.h"
 
 #include "edge/writer_parts.h"
@@ -40,11 +41,18 @@ const char* chat_finish_reason(FinishReason reason) {
 }
 
 Json logprob_list(const std::vector<TokenLogprob>& tokens, const Tokenizer* tokenizer) {
+  // A token that is no text of its own (part of a character) is spelt as its bytes.
+  auto spelling = [](std::string_view bytes) {
+    if (std::string text = to_valid_utf8(bytes); text == bytes) return text;
+    std::string out;
+    for (char c : bytes) out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+    return out;
+  };
   auto entry = [&](int32_t id, double logprob) {
     std::string_view bytes = tokenizer == nullptr ? std::string_view() : tokenizer->token_bytes(id);
     Json values = Json::array();
     for (char c : bytes) values.push_back(static_cast<uint8_t>(c));
-    return Json{{"token", to_valid_utf8(bytes)}, {"logprob", logprob}, {"bytes", std::move(values)}};
+    return Json{{"token", spelling(bytes)}, {"logprob", logprob}, {"bytes", std::move(values)}};
   };
   Json list = Json::array();
   for (const TokenLogprob& t : tokens) {
@@ -61,10 +69,10 @@ Json chat_usage(const Usage& u, bool count_reasoning) {
   Json usage = {{"prompt_tokens", u.prompt_tokens},
                 {"completion_tokens", u.completion_tokens},
                 {"total_tokens", u.prompt_tokens + u.completion_tokens},
-                {"prompt_tokens_details", {{"cached_tokens", u.cache_hit_tokens}}},
-                {"prompt_cache_hit_tokens", u.cache_hit_tokens},
-                {"prompt_cache_miss_tokens", std::max<int64_t>(0, u.prompt_tokens - u.cache_hit_tokens)}};
+                {"prompt_tokens_details", {{"cached_tokens", u.cache_hit_tokens}}}};
   if (count_reasoning) usage["completion_tokens_details"] = {{"reasoning_tokens", u.reasoning_tokens}};
+  usage["prompt_cache_hit_tokens"] = u.cache_hit_tokens;
+  usage["prompt_cache_miss_tokens"] = std::max<int64_t>(0, u.prompt_tokens - u.cache_hit_tokens);
   return usage;
 }
 
@@ -106,20 +114,6 @@ std::string model_list(const std::vector<ModelEntry>& models, Protocol protocol)
 
 std::string messages_token_count(int64_t input_tokens) {
   return compact_json({{"input_tokens", input_tokens}});
-}
-
-std::string completion_object(const ResponseInfo& info, const std::string& text, FinishReason reason,
-                              const Usage& usage) {
-  Json choice = {{"text", text},
-                 {"index", info.choice},
-                 {"logprobs", nullptr},
-                 {"finish_reason", chat_finish_reason(reason)}};
-  return compact_json({{"id", info.id},
-                       {"object", "text_completion"},
-                       {"created", info.created},
-                       {"model", info.model},
-                       {"choices", Json::array({std::move(choice)})},
-                       {"usage", chat_usage(usage, false)}});
 }
 
 std::string tokenize_object(const std::vector<int32_t>& ids, int64_t context_tokens) {

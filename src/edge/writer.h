@@ -46,12 +46,16 @@ class ResponseWriter {
 };
 std::unique_ptr<ResponseWriter> make_writer(Protocol protocol, ResponseInfo info);
 
+// Plain and fill-in-the-middle completions: text only, streamed as text_completion chunks. `echo`: the
+// prompt, given back in front.
+std::unique_ptr<ResponseWriter> make_completion_writer(ResponseInfo info, std::string echo = {});
+
 // Usage objects (specification 5.6).
 Json chat_usage(const Usage& usage, bool count_reasoning);
 Json responses_usage(const Usage& usage, bool count_reasoning);
 Json messages_usage(const Usage& usage);
 
-// Other small bodies of the edge (specification 6, 7): a model list, a token count, a plain completion.
+// Other small bodies of the edge (specification 6, 7): a model list, a token count, token lists.
 struct ModelEntry {
   std::string id;
   int64_t created = 0;

@@ -406,6 +406,31 @@ TEST(MessagesWriter, BlocksAndReasons) {
   EXPECT_EQ(broken["stop_reason"], "max_tokens");
 }
 
+TEST(CompletionWriter, TextEchoAndFinish) {
+  OutputParser parser(nullptr, ControlTokens::released(), {.stage = ReasoningStage::kContent});
+  std::unique_ptr<ResponseWriter> writer = make_completion_writer(info(), "prompt ");
+  std::vector<OutputChunk> out;
+  std::vector<Event> events;
+  parser.ready({}, 3, 0);
+  parser.text("\nmore <think>", 2, &out);
+  parser.text(" text", 1, &out);
+  parser.finish(EngineFinish::kLength, &out);
+  for (const OutputChunk& c : out) writer->write(c, &events);
+  std::string text;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    Json e = Json::parse(events[i].data);
+    EXPECT_EQ(e["object"], "text_completion");
+    text += e["choices"][0]["text"].get<std::string>();
+    EXPECT_EQ(e.contains("usage"), i + 2 == events.size());
+  }
+  EXPECT_EQ(events.back().data, "[DONE]");
+  Json f = Json::parse(writer->final_object());
+  EXPECT_EQ(f["choices"][0]["text"], text);
+  EXPECT_EQ(text, "prompt \nmore <think> text");
+  EXPECT_EQ(f["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(f["usage"]["total_tokens"], 6);
+}
+
 TEST(Usage, Identities) {
   for (int64_t hit : {0, 4, 12}) {
     Usage u{12, hit, 5, 2};
@@ -428,10 +453,6 @@ TEST(Bodies, SmallOnes) {
   EXPECT_EQ(Json::parse(model_list({{"m", 1, 5}}, Protocol::kMessages))["first_id"], "m");
   EXPECT_EQ(tokenize_object({1, 2}, 9), R"({"tokens":[1,2],"count":2,"max_model_len":9})");
   EXPECT_EQ(detokenize_object("a\xff"), "{\"prompt\":\"a\xef\xbf\xbd\"}");
-  Json c = Json::parse(completion_object(info(), "text", FinishReason::kLength, {3, 0, 2, 0}));
-  EXPECT_EQ(c["object"], "text_completion");
-  EXPECT_EQ(c["choices"][0]["text"], "text");
-  EXPECT_EQ(c["choices"][0]["finish_reason"], "length");
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// Reading through nlohmann/json after a pass that it cannot do itself (lone surrogates, depth), and the two ways of writing.
 #include "text/json.h"
 
 #include <charconv>

@@ -1,3 +1,4 @@
+// Numbers, escapes, order, depth and faults of text/json.h.
 #include "text/json.h"
 
 #include <gtest/gtest.h>

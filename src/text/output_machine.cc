@@ -1,3 +1,4 @@
+// The states of request edge specification 5.3 as tables of patterns (KMP per branch), and what their matches do.
 #include "text/output_machine.h"
 
 #include <array>

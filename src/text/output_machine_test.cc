@@ -1,3 +1,4 @@
+// Every vector runs whole, one character at a time and cut at every position; random replies likewise.
 #include "text/output_machine.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,15 @@
+// Tokens to machine input, and machine pieces to output chunks (text/output_parser.h).
 #include "text/output_parser.h"
 
 namespace deepinfer {
+
+std::vector<int32_t> banned_outputs(const Tokenizer& tokenizer, const ControlTokens& control) {
+  std::vector<int32_t> ids;
+  for (const AddedToken& t : tokenizer.added_tokens()) {
+    if (t.id != control.eos && t.id != control.think_close && t.id != control.dsml) ids.push_back(t.id);
+  }
+  return ids;
+}
 
 OutputParser::OutputParser(const Tokenizer* tokenizer, const ControlTokens& control,
                            const ParsingOptions& parsing, Options options)

@@ -14,6 +14,10 @@
 
 namespace deepinfer {
 
+// The sampler's static ban list (specification 1.2): every added token except EOS, </think> and DSML,
+// ascending.
+std::vector<int32_t> banned_outputs(const Tokenizer& tokenizer, const ControlTokens& control);
+
 enum class FinishReason {
   kStop,
   kToolCalls,

@@ -1,7 +1,9 @@
+// Counts, reasons, log-probabilities and partial characters of the token front; tokens, bytes and text must agree.
 #include "text/output_parser.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "text/test_vocabulary.h"
@@ -180,6 +182,36 @@ TEST(OutputParser, LogprobsGoToTheChannelThatUsedTheToken) {
   }
   EXPECT_EQ(reasoning, "hi;");
   EXPECT_EQ(text, "ab;") << "tags and withheld line feeds get none";
+}
+
+TEST(OutputParser, BanListLeavesTheThreeTokensTheModelMayEmit) {
+  std::vector<int32_t> banned = banned_outputs(vocabulary(), control());
+  EXPECT_EQ(banned.size(), testing::test_added_tokens().size() - 3);
+  for (int32_t id : {1, 128822, 128825}) EXPECT_EQ(std::count(banned.begin(), banned.end(), id), 0);
+}
+
+// Byte by byte: a vocabulary without merges gives every byte a token of its own.
+TEST(OutputParser, ByteByByteEqualsTheWhole) {
+  Tokenizer bytes = testing::test_tokenizer({});
+  ControlTokens ids = ControlTokens::from_tokenizer(bytes).value();
+  const std::string reply =
+      "why 中文\n</think>\n\nanswer 😀 2 < 3\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ "
+      "parameter name=\"k\" string=\"true\">é\"</｜DSML｜ "
+      "parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>";
+  for (size_t length = 0; length <= reply.size(); ++length) {
+    if (length < reply.size() && (static_cast<uint8_t>(reply[length]) & 0xc0) == 0x80) continue;
+    const std::string cut = reply.substr(0, length);
+    OutputParser one(&bytes, ids, thinking()), whole(nullptr, ids, thinking());
+    Chunks a, b;
+    for (int32_t id : bytes.encode_with_added_tokens(cut)) one.token(id, &a);
+    one.finish(EngineFinish::kLength, &a);
+    whole.text(cut, 1, &b);
+    whole.finish(EngineFinish::kLength, &b);
+    Flat x = flat(a), y = flat(b);
+    ASSERT_EQ(x.text, y.text) << cut;
+    ASSERT_EQ(x.reasoning, y.reasoning) << cut;
+    ASSERT_EQ(x.calls, y.calls) << cut;
+  }
 }
 
 // Token by token and text in any cut give one result; usage of the token run equals its length.

@@ -1,3 +1,4 @@
+// Runs, their memory and their parallel encoding (text/prompt_encoder.h).
 #include "text/prompt_encoder.h"
 
 #include "text/unicode.h"

@@ -1,3 +1,4 @@
+// Cuts, memory and threads never change ids.
 #include "text/prompt_encoder.h"
 
 #include <gtest/gtest.h>

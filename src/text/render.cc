@@ -1,3 +1,4 @@
+// The template, word for word, and the order of messages before it is written (text/render.h).
 #include "text/render.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Template, history, tools, prefixes and images; no client text becomes a control id; prompts only grow.
 #include "text/render.h"
 
 #include <gtest/gtest.h>

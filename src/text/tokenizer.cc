@@ -1,3 +1,4 @@
+// Encoding and decoding over the loaded tables (text/tokenizer.h).
 #include "text/tokenizer.h"
 
 #include "text/tokenizer_impl.h"

@@ -1,3 +1,4 @@
+// Table look-up and strict UTF-8 (text/unicode.h).
 #include "text/unicode.h"
 
 namespace deepinfer {

@@ -1,3 +1,4 @@
+// Classes, UTF-8 edge cases of the Unicode tables, and the incremental assembler.
 #include "text/unicode.h"
 
 #include <gtest/gtest.h>
