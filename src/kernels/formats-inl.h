@@ -1,6 +1,7 @@
-// Weight formats and cache records in 16 lanes: 32 values at a time, bit for bit the numbers of
-// base/numeric.h. A block with something rare in it (a scale at the end of its range, a value that is not
-// finite, a piece of a block) goes to the scalar definition. Compiled once per instruction set. Source: model
+// Weight formats and cache records in 16 lanes: 32 values at a time, bit for
+// bit the numbers of base/numeric.h. A block with something rare in it (a scale
+// at the end of its range, a value that is not finite, a piece of a block) goes
+// to the scalar definition. Compiled once per instruction set. Source: model
 // specification 8.1 and 8.2.
 #if defined(DEEPINFER_KERNELS_FORMATS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEEPINFER_KERNELS_FORMATS_INL_H_
@@ -34,9 +35,10 @@ HWY_INLINE F16 LoadBf16(const uint16_t* HWY_RESTRICT p) {
   return v;
 }
 
-// 16 E4M3 codes times 2^(scale - 127). The seven magnitude bits, shifted to where fp32 keeps exponent and
-// mantissa, are the value times 2^-120 (subnormal codes become subnormal floats), and one multiplication
-// repairs both factors exactly.
+// 16 E4M3 codes times 2^(scale - 127). The seven magnitude bits, shifted to
+// where fp32 keeps exponent and mantissa, are the value times 2^-120 (subnormal
+// codes become subnormal floats), and one multiplication repairs both factors
+// exactly.
 constexpr uint8_t kLargestE4m3Scale = 134;  // 2^(120 + s - 127) must be finite
 HWY_INLINE F16 E4m3Factor(uint8_t scale) {
   return Set1(std::bit_cast<float>((uint32_t{scale} + 120u) << 23));
@@ -56,8 +58,8 @@ HWY_INLINE F16 LoadE4m3(const uint8_t* HWY_RESTRICT p, const F16& factor) {
   return v;
 }
 
-// 32 E2M1 codes (16 bytes, even value in the low nibble) times `scale`, a power of two or an E4M3 value:
-// exact.
+// 32 E2M1 codes (16 bytes, even value in the low nibble) times `scale`, a power
+// of two or an E4M3 value: exact.
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE void LoadE2m1(const uint8_t* HWY_RESTRICT p, float scale_lo, float scale_hi, F16& lo, F16& hi) {
   for (size_t i = 0; i < 16; ++i) {
@@ -69,7 +71,8 @@ HWY_INLINE void LoadE2m1(const uint8_t* HWY_RESTRICT p, float scale_lo, float sc
 }
 #else
 using D8 = hn::Full128<uint8_t>;
-// The nibbles of 16 bytes in order: 16 of the first 8 bytes in `lo`, 16 of the others in `hi`.
+// The nibbles of 16 bytes in order: 16 of the first 8 bytes in `lo`, 16 of the
+// others in `hi`.
 HWY_INLINE void SplitNibbles(const uint8_t* HWY_RESTRICT p, hn::Vec<D8>& lo, hn::Vec<D8>& hi) {
   const D8 d;
   const auto bytes = hn::LoadU(d, p), mask = hn::Set(d, uint8_t{15});
@@ -93,7 +96,8 @@ HWY_INLINE void LoadE2m1(const uint8_t* HWY_RESTRICT p, float scale_lo, float sc
       VF{_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(b.raw), hn::Mul(table, hn::Set(DF(), scale_hi)).raw)};
 }
 #else
-// Byte tables of the upper halves of the fp32 values; the lower halves are zero.
+// Byte tables of the upper halves of the fp32 values; the lower halves are
+// zero.
 HWY_INLINE void LoadE2m1(const uint8_t* HWY_RESTRICT p, float scale_lo, float scale_hi, F16& lo, F16& hi) {
   alignas(16) static constexpr uint8_t kHigh[16] = {0x00, 0x3f, 0x3f, 0x3f, 0x40, 0x40, 0x40, 0x40,
                                                     0x80, 0xbf, 0xbf, 0xbf, 0xc0, 0xc0, 0xc0, 0xc0};
@@ -130,8 +134,8 @@ HWY_NOINLINE HWY_MAYBE_UNUSED void DecodeSlow(const MatrixView& m, int64_t row, 
   hi = Load(b + 16);
 }
 
-// One row of a weight matrix: Block(c) gives columns c .. c + 31, REQUIRES c a multiple of 32 and c + 32 <=
-// cols.
+// One row of a weight matrix: Block(c) gives columns c .. c + 31, REQUIRES c a
+// multiple of 32 and c + 32 <= cols.
 template <WeightFormat F>
 struct WeightRow {
   const MatrixView* m;
@@ -174,11 +178,6 @@ struct WeightRow {
 
 // ---- cache records
 
-HWY_INLINE bool AllFinite(const F16& a, const F16& b) {
-  const float top = MaxLanes16(Max(Abs(a), Abs(b)));
-  return top <= std::numeric_limits<float>::max() && SumLanes(Add(Sub(a, a), Sub(b, b))) == 0.0f;
-}
-
 // |a| <= 448 to seven magnitude bits, plus the sign of `a`.
 HWY_INLINE void StoreE4m3(const F16& a, uint8_t* HWY_RESTRICT codes) {
   const hn::Rebind<uint8_t, DI> d8;
@@ -189,7 +188,8 @@ HWY_INLINE void StoreE4m3(const F16& a, uint8_t* HWY_RESTRICT codes) {
     const VU odd = hn::And(hn::ShiftRight<20>(u), hn::Set(DU(), 1u));
     const VU normal = hn::Sub(hn::ShiftRight<20>(hn::Add(hn::Add(u, hn::Set(DU(), 0x7ffffu)), odd)),
                               hn::Set(DU(), 120u << 3));
-    // Below 2^-6 the grid is 2^-9: adding 2^14 leaves exactly those steps in the low bits, rounded to even.
+    // Below 2^-6 the grid is 2^-9: adding 2^14 leaves exactly those steps in
+    // the low bits, rounded to even.
     const VF magic = hn::Set(DF(), 16384.0f);
     const VU small = hn::Sub(hn::BitCast(DU(), hn::Add(mag, magic)), hn::BitCast(DU(), magic));
     const auto is_small = hn::RebindMask(DU(), hn::Lt(mag, hn::Set(DF(), 0.015625f)));
@@ -205,8 +205,8 @@ HWY_INLINE void StoreE2m1(const F16& a, uint8_t* HWY_RESTRICT codes) {
   DI_LANES {
     const DF d;
     const VF mag = hn::Abs(a.r[k]);
-    // Boundaries between codes: a tie goes to the even one, so it belongs to the upper interval where that
-    // one is even.
+    // Boundaries between codes: a tie goes to the even one, so it belongs to
+    // the upper interval where that one is even.
     VI code = hn::Zero(DI());
     const VI one = hn::Set(DI(), 1);
     code = hn::Add(code, hn::IfThenElseZero(hn::RebindMask(DI(), hn::Gt(mag, hn::Set(d, 0.25f))), one));
@@ -225,8 +225,8 @@ HWY_INLINE void PackNibbles(const uint8_t* HWY_RESTRICT codes, size_t n, uint8_t
   for (size_t i = 0; i < n / 2; ++i) packed[i] = static_cast<uint8_t>(codes[2 * i] | (codes[2 * i + 1] << 4));
 }
 
-// 2^-k for the exponent of a block scale; both it and 2^k are normal, so multiplying by it is dividing by the
-// scale.
+// 2^-k for the exponent of a block scale; both it and 2^k are normal, so
+// multiplying by it is dividing by the scale.
 HWY_INLINE F16 InversePower(int k) {
   return Set1(std::bit_cast<float>(static_cast<uint32_t>(127 - k) << 23));
 }

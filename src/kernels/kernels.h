@@ -46,6 +46,8 @@ struct Kernels {
 
   // y[t*ldy + o] = W[o,:] . x[row(t)*ldx + :] for o in [row0, row1), t in [0, T); row(t) = rows ? rows[t] : t.
   // x: A values [.., cols]. Works for every WeightFormat; dequantised weights are exact. fp32 (or fp64) accumulation.
+  // The vector back end rounds x to 8-bit integers per block of 32 for kMxfp4, where the format's own reference rounds it to E4M3;
+  // block sums are then exact, and every instruction level gives the same bits.
   void (*linear)(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T, int64_t row0, int64_t row1,
                  A* y, int64_t ldy, Out out);
 

@@ -1,7 +1,9 @@
-// The virtual vector of the native back end: 16 fp32 lanes on every instruction set (one AVX-512 register,
-// two of AVX2, four of SSE4, sixteen scalars). All sums are taken in these lanes and folded by one tree, so
-// the width of the machine never shows in the bits; only whether it fuses a multiply with an add does.
-// Compiled once per instruction set (Highway). Knows no operation of the model.
+// The virtual vector of the native back end: 16 fp32 lanes on every instruction
+// set (one AVX-512 register, two of AVX2, four of SSE4, sixteen scalars). All
+// sums are taken in these lanes and folded by one tree, so the width of the
+// machine never shows in the bits; only whether it fuses a multiply with an add
+// does. Compiled once per instruction set (Highway). Knows no operation of the
+// model.
 #if defined(DEEPINFER_KERNELS_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEEPINFER_KERNELS_LANES_INL_H_
 #undef DEEPINFER_KERNELS_LANES_INL_H_
@@ -37,7 +39,8 @@ struct F16 {
   VF r[kRegs];
 };
 
-// What each function does to the 16 lanes is said by its name; `f` is applied register by register.
+// What each function does to the 16 lanes is said by its name; `f` is applied
+// register by register.
 #define DI_LANES for (size_t k = 0; k < kRegs; ++k)
 
 HWY_INLINE F16 Load(const float* HWY_RESTRICT p) {
@@ -60,7 +63,8 @@ HWY_INLINE F16 Zero16() {
   return v;
 }
 
-// The first n < 16 values of p, the other lanes `fill`; nothing else is read or written.
+// The first n < 16 values of p, the other lanes `fill`; nothing else is read or
+// written.
 HWY_INLINE F16 LoadPart(const float* p, size_t n, float fill = 0.0f) {
   alignas(64) float b[kLanes];
   for (size_t i = 0; i < kLanes; ++i) b[i] = fill;
@@ -105,7 +109,8 @@ HWY_INLINE F16 NegMulAdd(const F16& a, const F16& b, const F16& c) {
   DI_LANES v.r[k] = hn::NegMulAdd(a.r[k], b.r[k], c.r[k]);
   return v;
 }
-// Of a NaN in b and a number in a, the NaN wins; of a NaN in a and a number in b, the number.
+// Of a NaN in b and a number in a, the NaN wins; of a NaN in a and a number in
+// b, the number.
 HWY_INLINE F16 Min(const F16& a, const F16& b) {
   F16 v;
   DI_LANES v.r[k] = hn::IfThenElse(hn::Lt(a.r[k], b.r[k]), a.r[k], b.r[k]);
@@ -124,18 +129,42 @@ HWY_INLINE F16 Abs(const F16& a) {
 
 // Lane i with lane i + 8, then + 4, + 2, + 1: the one tree of the back end.
 HWY_INLINE float SumLanes(const F16& v) {
-  alignas(64) float b[kLanes];
-  Store(v, b);
-  for (size_t half = kLanes / 2; half > 0; half /= 2)
-    for (size_t i = 0; i < half; ++i) b[i] += b[i + half];
-  return b[0];
+  VF r[kRegs];
+  DI_LANES r[k] = v.r[k];
+  for (size_t half = kRegs / 2; half > 0; half /= 2)
+    for (size_t k = 0; k < half; ++k) r[k] = hn::Add(r[k], r[k + half]);
+#if HWY_TARGET == HWY_SCALAR
+  return hn::GetLane(r[0]);
+#else
+#if HWY_TARGET <= HWY_AVX3
+  const hn::Half<DF> d8;
+  const auto v8 = hn::Add(hn::LowerHalf(d8, r[0]), hn::UpperHalf(d8, r[0]));
+#elif HWY_TARGET == HWY_AVX2
+  const DF d8;
+  const VF v8 = r[0];
+#endif
+#if HWY_TARGET <= HWY_AVX2
+  const hn::Half<decltype(d8)> d4;
+  const auto v4 = hn::Add(hn::LowerHalf(d4, v8), hn::UpperHalf(d4, v8));
+#else
+  const DF d4;
+  const VF v4 = r[0];
+#endif
+  const auto v2 = hn::Add(v4, hn::Shuffle1032(v4));
+  return hn::GetLane(hn::Add(v2, hn::Shuffle2301(v2)));
+#endif
 }
+// The order does not matter to a maximum of numbers; what a NaN does to it is
+// left open.
 HWY_INLINE float MaxLanes16(const F16& v) {
-  alignas(64) float b[kLanes];
-  Store(v, b);
-  float top = b[0];
-  for (size_t i = 1; i < kLanes; ++i) top = b[i] > top ? b[i] : top;
-  return top;
+  VF top = v.r[0];
+  for (size_t k = 1; k < kRegs; ++k) top = hn::Max(top, v.r[k]);
+  return hn::GetLane(hn::MaxOfLanes(DF(), top));
+}
+HWY_INLINE bool AllFinite(const F16& v) {
+  bool all = true;
+  DI_LANES all = hn::AllTrue(DF(), hn::Eq(hn::Sub(v.r[k], v.r[k]), hn::Zero(DF()))) && all;
+  return all;
 }
 
 // fp32 to the nearest bf16 value, ties to even; as f32_to_bf16.
@@ -152,20 +181,21 @@ HWY_INLINE F16 RoundBf16(const F16& a) {
   return v;
 }
 
-// e^x to about 1 ulp, 0 below the subnormals, infinity above the range, NaN for NaN. Every lane alone:
-// position never matters.
+// e^x to about 1 ulp, 0 below the subnormals, infinity above the range, NaN for
+// NaN. Every lane alone: position never matters.
 HWY_INLINE F16 Exp(const F16& x) {
   F16 v;
   DI_LANES {
     const DF d;
     const VF c = hn::Min(hn::Max(x.r[k], hn::Set(d, -110.0f)), hn::Set(d, 100.0f));
     const VF n = hn::Round(hn::Mul(c, hn::Set(d, 1.44269504088896341f)));
-    // ln 2 in two parts; the first has trailing zeros enough for n times it to be exact.
+    // ln 2 in two parts; the first has trailing zeros enough for n times it to
+    // be exact.
     VF r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), c);
     r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-    VF p = hn::Set(
-        d,
-        1.9841270e-4f);  // Taylor coefficients 1/7!, 1/6!, ...: |r| <= ln2 / 2, the next term is below 2^-27
+    VF p = hn::Set(d,
+                   1.9841270e-4f);  // Taylor coefficients 1/7!, 1/6!, ...: |r|
+                                    // <= ln2 / 2, the next term is below 2^-27
     p = hn::MulAdd(p, r, hn::Set(d, 1.3888889e-3f));
     p = hn::MulAdd(p, r, hn::Set(d, 8.3333333e-3f));
     p = hn::MulAdd(p, r, hn::Set(d, 4.1666667e-2f));
@@ -173,8 +203,8 @@ HWY_INLINE F16 Exp(const F16& x) {
     p = hn::MulAdd(p, r, hn::Set(d, 0.5f));
     p = hn::MulAdd(hn::Mul(r, r), p, r);
     p = hn::Add(p, hn::Set(d, 1.0f));
-    // 2^n in two factors, so that both stay normal numbers while the product may leave the range at either
-    // end.
+    // 2^n in two factors, so that both stay normal numbers while the product
+    // may leave the range at either end.
     const VI e = hn::ConvertTo(DI(), n);
     const VI half = hn::ShiftRight<1>(e);
     const VI bias = hn::Set(DI(), 127);

@@ -1,9 +1,11 @@
-// y = x W^T for every weight format. One arithmetic for all shapes: lane i of 16 sums w[i] x[i] + w[i + 16]
-// x[i + 16] + ... with one (fused) multiply-add each, w being the exact dequantised weight, and SumLanes
-// folds the lanes. So the result of a row depends on the row and the weights alone, and the format of the
-// weights does not show either. What varies below is only who waits for whom: few rows of x use a weight
-// while it is in registers, many rows share a piece of decoded weights in the first-level cache. Compiled
-// once per instruction set. Source: model specification 8.1.
+// y = x W^T for every weight format. One arithmetic for all shapes: lane i of
+// 16 sums w[i] x[i] + w[i + 16] x[i + 16] + ... with one (fused) multiply-add
+// each, w being the exact dequantised weight, and SumLanes folds the lanes. So
+// the result of a row depends on the row and the weights alone, and the format
+// of the weights does not show either. What varies below is only who waits for
+// whom: few rows of x use a weight while it is in registers, many rows share a
+// piece of decoded weights in the first-level cache. Compiled once per
+// instruction set. Source: model specification 8.1.
 #if defined(DEEPINFER_KERNELS_LINEAR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEEPINFER_KERNELS_LINEAR_INL_H_
 #undef DEEPINFER_KERNELS_LINEAR_INL_H_
@@ -14,6 +16,7 @@
 #include <algorithm>
 
 #include "kernels/formats-inl.h"
+#include "kernels/mxfp4-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace deepinfer {
@@ -22,8 +25,8 @@ namespace HWY_NAMESPACE {
 // Sums held in registers at once: kTileO rows of weights by kTileT rows of x.
 constexpr int kTileO = kManyRegisters ? 4 : 2;
 constexpr int kTileT = kManyRegisters ? 4 : kStep == 8 ? 2 : 1;
-constexpr int64_t kPanelCols =
-    1024;  // decoded weights of one panel: kPanelRows * 4 KiB, half the first-level cache
+constexpr int64_t kPanelCols = 1024;  // decoded weights of one panel: kPanelRows
+                                      // * 4 KiB, half the first-level cache
 constexpr int kPanelRows = 4;
 constexpr int64_t kBandRows = 64;          // rows of x per pass over the weights, at most
 constexpr int64_t kBandBytes = 512 << 10;  // and their size, half the second-level cache
@@ -52,7 +55,8 @@ HWY_INLINE void Accumulate(const F16& w0, const F16& w1, int r, const F16 (&x0)[
   for (int t = 0; t < T; ++t) sum[r][t] = MulAdd(w1, x1[t], sum[r][t]);
 }
 
-// R rows of weights from o, T rows of x from t0, straight from the stored format.
+// R rows of weights from o, T rows of x from t0, straight from the stored
+// format.
 template <WeightFormat F, int R, int T>
 HWY_NOINLINE void DirectTile(const LinearArgs& a, int64_t t0, int64_t o) {
   WeightRow<F> row[R];
@@ -101,7 +105,8 @@ struct Panel {
   alignas(64) float x_tail[kBandRows][32];
 };
 
-// n columns (a multiple of 32) of kTileO decoded rows from r0 against T rows of x.
+// n columns (a multiple of 32) of kTileO decoded rows from r0 against T rows of
+// x.
 template <int T>
 HWY_INLINE void PanelTile(Panel& p, int r0, int64_t t0, const float* const* px, int64_t n) {
   F16 sum[kTileO][T], x0[T], x1[T];
@@ -119,7 +124,8 @@ HWY_INLINE void PanelTile(Panel& p, int r0, int64_t t0, const float* const* px, 
     for (int t = 0; t < T; ++t) Store(sum[r][t], p.sum[t0 + t][r0 + r]);
 }
 
-// The decoded panel against all nt rows of the band; x(t) gives the columns of row t that match the panel.
+// The decoded panel against all nt rows of the band; x(t) gives the columns of
+// row t that match the panel.
 HWY_INLINE void PanelBand(Panel& p, const float* const* px, int64_t nt, int64_t n) {
   for (int r0 = 0; r0 < kPanelRows; r0 += kTileO) {
     int64_t t = 0;
@@ -128,8 +134,37 @@ HWY_INLINE void PanelBand(Panel& p, const float* const* px, int64_t nt, int64_t 
   }
 }
 
+// Columns [c, c + n) of one row in fp32; n a multiple of 32.
 template <WeightFormat F>
-HWY_NOINLINE void PanelRows(const LinearArgs& a, int64_t t0, int64_t nt, int64_t row0, int64_t row1) {
+HWY_NOINLINE void DecodePiece(const MatrixView& m, int64_t row, int64_t c, int64_t n, float* out) {
+  WeightRow<F> w;
+  w.Start(m, row);
+  for (int64_t i = 0; i < n; i += 32) {
+    F16 lo, hi;
+    w.Block(c + i, lo, hi);
+    Store(lo, out + i);
+    Store(hi, out + i + 16);
+  }
+}
+HWY_MAYBE_UNUSED void Decode(const MatrixView& m, int64_t row, int64_t c, int64_t n, float* out) {
+  switch (m.format) {
+    case WeightFormat::kF64:
+      return DecodePiece<WeightFormat::kF64>(m, row, c, n, out);
+    case WeightFormat::kF32:
+      return DecodePiece<WeightFormat::kF32>(m, row, c, n, out);
+    case WeightFormat::kBF16:
+      return DecodePiece<WeightFormat::kBF16>(m, row, c, n, out);
+    case WeightFormat::kFp8Tile32:
+      return DecodePiece<WeightFormat::kFp8Tile32>(m, row, c, n, out);
+    case WeightFormat::kFp8Row32:
+      return DecodePiece<WeightFormat::kFp8Row32>(m, row, c, n, out);
+    case WeightFormat::kMxfp4:
+      return DecodePiece<WeightFormat::kMxfp4>(m, row, c, n, out);
+  }
+}
+
+HWY_NOINLINE HWY_MAYBE_UNUSED void PanelRows(const LinearArgs& a, int64_t t0, int64_t nt, int64_t row0,
+                                             int64_t row1) {
   Panel p;
   const float* px[kBandRows];
   const int64_t cols = a.w->cols, whole = cols & ~int64_t{31};
@@ -144,18 +179,8 @@ HWY_NOINLINE void PanelRows(const LinearArgs& a, int64_t t0, int64_t nt, int64_t
     std::memset(p.sum, 0, static_cast<size_t>(nt) * sizeof(p.sum[0]));
     for (int64_t c = 0; c < whole; c += kPanelCols) {
       const int64_t n = std::min(kPanelCols, whole - c);
-      for (int r = 0; r < kPanelRows; ++r) {
-        WeightRow<F> row;
-        row.Start(
-            *a.w,
-            o + std::min(r, nr - 1));  // rows beyond the range repeat the last one; their sums are dropped
-        for (int64_t i = 0; i < n; i += 32) {
-          F16 w0, w1;
-          row.Block(c + i, w0, w1);
-          Store(w0, p.w[r] + i);
-          Store(w1, p.w[r] + i + 16);
-        }
-      }
+      // Rows beyond the range repeat the last one; their sums are dropped.
+      for (int r = 0; r < kPanelRows; ++r) Decode(*a.w, o + std::min(r, nr - 1), c, n, p.w[r]);
       for (int64_t t = 0; t < nt; ++t) px[t] = a.X(t0 + t) + c;
       PanelBand(p, px, nt, n);
     }
@@ -175,74 +200,39 @@ HWY_NOINLINE void PanelRows(const LinearArgs& a, int64_t t0, int64_t nt, int64_t
 }
 
 template <WeightFormat F>
-HWY_NOINLINE void LinearFormat(const LinearArgs& a, int64_t T, int64_t row0, int64_t row1) {
-  if (T <= kTileT) {
-    switch (T) {
-      case 1:
-        return DirectRows<F, 1>(a, 0, row0, row1);
-      case 2:
-        return DirectRows<F, std::min(2, kTileT)>(a, 0, row0, row1);
-      case 3:
-        return DirectRows<F, std::min(3, kTileT)>(a, 0, row0, row1);
-      default:
-        return DirectRows<F, kTileT>(a, 0, row0, row1);
-    }
+HWY_INLINE void DirectFormat(const LinearArgs& a, int64_t T, int64_t row0, int64_t row1) {
+  switch (T) {
+    case 1:
+      return DirectRows<F, 1>(a, 0, row0, row1);
+    case 2:
+      return DirectRows<F, std::min(2, kTileT)>(a, 0, row0, row1);
+    case 3:
+      return DirectRows<F, std::min(3, kTileT)>(a, 0, row0, row1);
+    default:
+      return DirectRows<F, kTileT>(a, 0, row0, row1);
   }
-  const int64_t row_bytes = std::max<int64_t>(1, a.w->cols * static_cast<int64_t>(sizeof(float)));
-  const int64_t fit = std::max<int64_t>(8, kBandBytes / row_bytes / kTileT * kTileT);
-  const int64_t band = std::min(kBandRows, fit);
-  for (int64_t t = 0; t < T; t += band) PanelRows<F>(a, t, std::min(band, T - t), row0, row1);
 }
 
 HWY_MAYBE_UNUSED void Linear(const MatrixView& w, const float* x, int64_t ldx, const int32_t* rows, int64_t T,
                              int64_t row0, int64_t row1, float* y, int64_t ldy, Out out) {
   const LinearArgs a{&w, x, ldx, rows, y, ldy, out};
   if (T <= 0 || row0 >= row1) return;
-  switch (w.format) {
-    case WeightFormat::kF64:
-      return LinearFormat<WeightFormat::kF64>(a, T, row0, row1);
-    case WeightFormat::kF32:
-      return LinearFormat<WeightFormat::kF32>(a, T, row0, row1);
-    case WeightFormat::kBF16:
-      return LinearFormat<WeightFormat::kBF16>(a, T, row0, row1);
-    case WeightFormat::kFp8Tile32:
-      return LinearFormat<WeightFormat::kFp8Tile32>(a, T, row0, row1);
-    case WeightFormat::kFp8Row32:
-      return LinearFormat<WeightFormat::kFp8Row32>(a, T, row0, row1);
-    case WeightFormat::kMxfp4:
-      return LinearFormat<WeightFormat::kMxfp4>(a, T, row0, row1);
+  if (w.format == WeightFormat::kMxfp4) return LinearMxfp4(a, T, row0, row1);
+  if (T <= kTileT) {
+    if (w.format == WeightFormat::kF32) return DirectFormat<WeightFormat::kF32>(a, T, row0, row1);
+    if (w.format == WeightFormat::kBF16) return DirectFormat<WeightFormat::kBF16>(a, T, row0, row1);
+    if (w.format == WeightFormat::kFp8Tile32) return DirectFormat<WeightFormat::kFp8Tile32>(a, T, row0, row1);
   }
-}
-
-template <WeightFormat F>
-HWY_INLINE void DecodeRowFormat(const MatrixView& m, int64_t row, float* out) {
-  WeightRow<F> w;
-  w.Start(m, row);
-  F16 lo, hi;
-  const int64_t whole = m.cols & ~int64_t{31};
-  for (int64_t c = 0; c < whole; c += 32) {
-    w.Block(c, lo, hi);
-    Store(lo, out + c);
-    Store(hi, out + c + 16);
-  }
-  if (whole < m.cols) reference::decode_columns(m, row, whole, m.cols - whole, out + whole);
+  const int64_t row_bytes = std::max<int64_t>(1, w.cols * static_cast<int64_t>(sizeof(float)));
+  const int64_t fit = std::max<int64_t>(8, kBandBytes / row_bytes / kTileT * kTileT);
+  const int64_t band = std::min(kBandRows, fit);
+  for (int64_t t = 0; t < T; t += band) PanelRows(a, t, std::min(band, T - t), row0, row1);
 }
 
 HWY_MAYBE_UNUSED void DecodeRow(const MatrixView& m, int64_t row, float* out) {
-  switch (m.format) {
-    case WeightFormat::kF64:
-      return DecodeRowFormat<WeightFormat::kF64>(m, row, out);
-    case WeightFormat::kF32:
-      return DecodeRowFormat<WeightFormat::kF32>(m, row, out);
-    case WeightFormat::kBF16:
-      return DecodeRowFormat<WeightFormat::kBF16>(m, row, out);
-    case WeightFormat::kFp8Tile32:
-      return DecodeRowFormat<WeightFormat::kFp8Tile32>(m, row, out);
-    case WeightFormat::kFp8Row32:
-      return DecodeRowFormat<WeightFormat::kFp8Row32>(m, row, out);
-    case WeightFormat::kMxfp4:
-      return DecodeRowFormat<WeightFormat::kMxfp4>(m, row, out);
-  }
+  const int64_t whole = m.cols & ~int64_t{31};
+  Decode(m, row, 0, whole, out);
+  if (whole < m.cols) reference::decode_columns(m, row, whole, m.cols - whole, out + whole);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -26,12 +26,56 @@ std::vector<float> run(const Kernels<float>& k, const MatrixView& w, const float
   return y;
 }
 
+// The integer arithmetic of MXFP4 in scalars (mxfp4-inl.h), the definition every level has to meet bit for
+// bit.
+float mxfp4_by_definition(const MatrixView& w, int64_t o, const float* x) {
+  float y = 0.0f;
+  const int64_t blocks = w.cols / 32;
+  const uint8_t* codes = static_cast<const uint8_t*>(w.data) + o * blocks * 16;
+  for (int64_t b = 0; b < blocks; ++b) {
+    float amax = 0.0f;
+    bool finite = true;
+    for (int i = 0; i < 32; ++i) {
+      amax = std::max(amax, std::fabs(x[b * 32 + i]));
+      finite = finite && std::isfinite(x[b * 32 + i]);
+    }
+    const int k = amax == 0.0f ? -125 : std::max(std::ilogb(amax) - 6, -125);
+    int isum = 0;
+    for (int i = 0; i < 32; ++i) {
+      const uint8_t code = (i & 1) ? codes[b * 16 + i / 2] >> 4 : codes[b * 16 + i / 2] & 15;
+      const int q = std::clamp(
+          static_cast<int>(std::nearbyint(std::ldexp(static_cast<double>(x[b * 32 + i]), -k))), -127, 127);
+      isum += finite ? q * static_cast<int>(2 * kE2m1[code]) : 0;
+    }
+    const float scale = finite ? std::ldexp(1.0f, k - 1) : std::numeric_limits<float>::quiet_NaN();
+    y += static_cast<float>(isum) * scale * e8m0_to_f32(w.scales[o * blocks + b]);
+  }
+  return y;
+}
+
 // Sum over |w x| of one output, for the error bound.
 double magnitude(const MatrixView& w, int64_t o, const float* x) {
   std::vector<double> row(static_cast<size_t>(w.cols));
   reference_kernels<double>().decode_row(w, o, row.data());
   double s = 0;
   for (int64_t i = 0; i < w.cols; ++i) s += std::fabs(row[static_cast<size_t>(i)] * x[i]);
+  return s;
+}
+
+// What rounding x to integers can cost at most: one step (half a step but for the clamp at 127) per value of
+// a block.
+double mxfp4_rounding(const MatrixView& w, int64_t o, const float* x) {
+  std::vector<double> row(static_cast<size_t>(w.cols));
+  reference_kernels<double>().decode_row(w, o, row.data());
+  double s = 0;
+  for (int64_t b = 0; b < w.cols; b += 32) {
+    double amax = 0, weights = 0;
+    for (int64_t i = b; i < b + 32; ++i) {
+      amax = std::max(amax, std::fabs(static_cast<double>(x[i])));
+      weights += std::fabs(row[static_cast<size_t>(i)]);
+    }
+    s += amax / 64 * weights;
+  }
   return s;
 }
 
@@ -52,8 +96,9 @@ TEST(Linear, EqualsTheReferenceForEveryFormatAndShape) {
           for (int64_t o = 0; o < s.rows; ++o) {
             const size_t i = static_cast<size_t>(t * s.rows + o);
             // A lane takes cols / 16 steps of at most two roundings, the tree four, a weight of F64 one more.
-            const double bound =
+            double bound =
                 (static_cast<double>(s.cols) / 8 + 8) * 0x1p-24 * magnitude(m.view, o, x.data() + t * s.cols);
+            if (f == WeightFormat::kMxfp4) bound += mxfp4_rounding(m.view, o, x.data() + t * s.cols);
             ASSERT_NEAR(got[i], want[i], bound) << t << " " << o;
             ASSERT_EQ(rounded[i], round_bf16(got[i])) << t << " " << o;
           }
@@ -164,7 +209,8 @@ TEST(Linear, AlignmentAndStrideDoNotShow) {
 TEST(Linear, TheFormatOfTheWeightsDoesNotShow) {
   Random random(6);
   for (WeightFormat f : kFormats) {
-    if (f == WeightFormat::kF32) continue;
+    if (f == WeightFormat::kF32 || f == WeightFormat::kMxfp4)
+      continue;  // MXFP4 has its own arithmetic, below
     for (int64_t cols : {256, 1120, 50}) {
       if (whole_blocks(f) && cols % 32 != 0) continue;
       Matrix m(f, 40, cols, random), plain(WeightFormat::kF32, 40, cols, random);
@@ -183,6 +229,105 @@ TEST(Linear, TheFormatOfTheWeightsDoesNotShow) {
       }
     }
   }
+}
+
+TEST(LinearMxfp4, EveryLevelMeetsTheDefinitionBitForBit) {
+  Random random(61);
+  for (int64_t cols : {32, 64, 96, 480, 512, 544, 1056, 2304, 5120, 8192, 8224, 8256, 16416}) {
+    for (int64_t rows : {1, 15, 16, 17, 40}) {
+      if (cols > 1056 && rows > 17) continue;
+      Matrix m(WeightFormat::kMxfp4, rows, cols, random);
+      for (int64_t T : {1, 2, 3, 7, 8, 9, 15, 16, 70}) {
+        if (cols > 1056 && T > 9) continue;
+        Guarded<float> x(random.activations(T * cols, random.uniform() * 10));
+        std::vector<float> want(static_cast<size_t>(T * rows));
+        for (int64_t t = 0; t < T; ++t)
+          for (int64_t o = 0; o < rows; ++o)
+            want[static_cast<size_t>(t * rows + o)] = mxfp4_by_definition(m.view, o, x.data() + t * cols);
+        at_every_level([&](const Kernels<float>& k, const std::string&) {
+          const auto y = run(k, m.view, x.data(), cols, T);
+          ASSERT_EQ(first_difference(y.data(), want.data(), T * rows), -1)
+              << "cols " << cols << " rows " << rows << " T " << T;
+        });
+      }
+    }
+  }
+}
+
+// Codes, scales and activations at the ends of their ranges: zero blocks, subnormals, a clamp at 127, NaN and
+// infinity, all scale bytes.
+TEST(LinearMxfp4, AwkwardNumbers) {
+  Random random(62);
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const int64_t cols = 256 * 32, rows = 18;
+  Matrix m(WeightFormat::kMxfp4, rows, cols, random);
+  for (int64_t i = 0; i < m.scales->size(); ++i)
+    (*m.scales)[i] = static_cast<uint8_t>(random.below(40) ? 100 + random.below(40) : random.below(255));
+  std::vector<std::vector<float>> inputs;
+  inputs.push_back(std::vector<float>(static_cast<size_t>(cols), 0.0f));
+  inputs.push_back(random.activations(cols));
+  for (float v : {1e-45f, 1e-38f, 1e-30f, 127.6f, -127.9f, 255.0f, -0.0f}) {
+    auto x = random.activations(cols);
+    for (int64_t i = 0; i < cols; i += 1 + random.below(60)) x[static_cast<size_t>(i)] = v;
+    inputs.push_back(x);
+  }
+  for (float v : {inf, -inf, nan}) {
+    auto x = random.activations(cols);
+    x[777] = v;
+    inputs.push_back(x);
+  }
+  for (const auto& x : inputs) {
+    std::vector<float> want;
+    for (int64_t o = 0; o < rows; ++o) want.push_back(mxfp4_by_definition(m.view, o, x.data()));
+    for (int64_t T : {1, 2, 5}) {
+      std::vector<float> many;
+      for (int64_t t = 0; t < T; ++t) many.insert(many.end(), x.begin(), x.end());
+      at_every_level([&](const Kernels<float>& k, const std::string&) {
+        const auto y = run(k, m.view, many.data(), cols, T);
+        for (int64_t t = 0; t < T; ++t)
+          ASSERT_EQ(first_difference(y.data() + t * rows, want.data(), rows), -1)
+              << "row " << t << " of " << T;
+      });
+    }
+  }
+  // A scale byte of 255 is NaN and stays with its row.
+  (*m.scales)[5 * 256 + 9] = 255;
+  at_every_level([&](const Kernels<float>& k, const std::string&) {
+    const auto y = run(k, m.view, inputs[1].data(), cols, 1);
+    for (int64_t o = 0; o < rows; ++o) ASSERT_EQ(std::isnan(y[static_cast<size_t>(o)]), o == 5) << o;
+  });
+}
+
+// The error of the integers against exact products, beside that of the E4M3 rounding the reference
+// implementation applies here.
+TEST(LinearMxfp4, IsCloserToTheExactProductThanE4m3Activations) {
+  Random random(63);
+  const int64_t cols = 2304, rows = 64, T = 16;
+  Matrix m(WeightFormat::kMxfp4, rows, cols, random);
+  const auto x = random.activations(T * cols);
+  auto e4m3 = x;
+  std::vector<uint8_t> codes(static_cast<size_t>(cols)), scales(static_cast<size_t>(cols / 32));
+  for (int64_t t = 0; t < T; ++t) {
+    reference_kernels<float>().encode_record(RecordFormat::kFp8_32, &x[static_cast<size_t>(t * cols)], cols,
+                                             codes.data(), scales.data());
+    reference_kernels<float>().decode_record(RecordFormat::kFp8_32, codes.data(), scales.data(), cols,
+                                             &e4m3[static_cast<size_t>(t * cols)]);
+  }
+  const auto exact = run(reference_kernels<float>(), m.view, x.data(), cols, T),
+             coarse = run(reference_kernels<float>(), m.view, e4m3.data(), cols, T);
+  auto error = [&](const std::vector<float>& y) {
+    double s = 0, n = 0;
+    for (size_t i = 0; i < y.size(); ++i) {
+      s += (static_cast<double>(y[i]) - exact[i]) * (static_cast<double>(y[i]) - exact[i]);
+      n += static_cast<double>(exact[i]) * exact[i];
+    }
+    return std::sqrt(s / n);
+  };
+  at_every_level([&](const Kernels<float>& k, const std::string&) {
+    const double ours = error(run(k, m.view, x.data(), cols, T));
+    EXPECT_LT(ours, 0.01);
+    EXPECT_LT(ours, 0.5 * error(coarse));
+  });
 }
 
 // Every code under every scale, the ends of the range and NaN included.

@@ -1,8 +1,9 @@
-// Operations on one row: norms, the residual streams, rotation, activation, Engram, pooling, softmax, cache
-// records. Element-wise work is the same for every lane, so tails and alignment cannot show. Sums run in four
-// virtual vectors in turn (element i to vector i / 16 mod 4, lane i mod 16), folded by one tree: an order
-// that the length alone decides. Compiled once per instruction set. Source: model specification 2, 3.2, 3.3,
-// 4, 5.5, 8.2.
+// Operations on one row: norms, the residual streams, rotation, activation,
+// Engram, pooling, softmax, cache records. Element-wise work is the same for
+// every lane, so tails and alignment cannot show. Sums run in four virtual
+// vectors in turn (element i to vector i / 16 mod 4, lane i mod 16), folded by
+// one tree: an order that the length alone decides. Compiled once per
+// instruction set. Source: model specification 2, 3.2, 3.3, 4, 5.5, 8.2.
 #if defined(DEEPINFER_KERNELS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEEPINFER_KERNELS_ROWS_INL_H_
 #undef DEEPINFER_KERNELS_ROWS_INL_H_
@@ -20,8 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace deepinfer {
 namespace HWY_NAMESPACE {
 
-// A walk over n values in vectors: for (Walk w(n); w.more(); w.next()) x = w.Get(p). The last vector may be
-// part filled.
+// A walk over n values in vectors: for (Walk w(n); w.more(); w.next()) x =
+// w.Get(p). The last vector may be part filled.
 struct Walk {
   explicit Walk(int64_t n) : n_(n) {}
   HWY_INLINE bool more() const { return i_ < n_; }
@@ -207,7 +208,7 @@ HWY_MAYBE_UNUSED void EncodeRecord(RecordFormat format, const float* x, int64_t 
   }
   for (int64_t b = 0; b < n / 32; ++b, x += 32) {
     const F16 lo = Load(x), hi = Load(x + 16);
-    if (HWY_UNLIKELY(!AllFinite(lo, hi))) {
+    if (HWY_UNLIKELY(!(AllFinite(lo) && AllFinite(hi)))) {
       const int64_t code_step = format == RecordFormat::kFp8_32 ? 32 : 16,
                     scale_step = format == RecordFormat::kFp4_16 ? 2 : 1;
       reference_kernels<float>().encode_record(format, x, 32, codes + b * code_step, scales + b * scale_step);
