@@ -1,15 +1,13 @@
-// y = x W^T for MXFP4 weights in integers. Twice an E2M1 value is an integer of
-// at most 12, so with a block of 32 activations as 8-bit integers times a power
-// of two, the dot product of a block is an exact integer. The arithmetic, the
-// same on every instruction set:
-//   x_b = 2^k q,  k = exponent(max |x_b|) - 6,  q = round to nearest even, at
-//   most 127 in magnitude y = the fp32 sum over ascending blocks of  float(sum
-//   of 2 w q) * 2^(k - 1) * 2^(s - 127)
-// Only that sum over blocks rounds, one chain per output, so neither the width
-// of the machine nor the number of rows of x can show. The rounding of x is
-// finer than the E4M3 rounding the model was trained with at this point (model
-// specification 8.5, points 4 and 5). Compiled once per instruction set.
-// Source: model specification 8.1.
+// y = x W^T for MXFP4 weights in integers. Twice an E2M1 value is an integer of at most 12, so with a block
+// of 32 activations as 8-bit integers times a power of two, the dot product of a block is an exact integer.
+// For block b:
+//
+//   x_b = 2^k q,   k = exponent(max |x_b|) - 6,   q = nearest, ties to even, at most 127 in magnitude
+//   y   = the fp32 sum over ascending b of   float(sum of 2 w q) * 2^(k - 1) * 2^(s - 127)
+//
+// Only that sum rounds, one chain per output, so neither the width of the machine nor the number of rows of x
+// can show. The rounding of x is finer than the E4M3 rounding the model was trained with at this point (model
+// specification 8.5, points 4 and 5). Compiled once per instruction set. Source: model specification 8.1.
 #if defined(DEEPINFER_KERNELS_MXFP4_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEEPINFER_KERNELS_MXFP4_INL_H_
 #undef DEEPINFER_KERNELS_MXFP4_INL_H_
@@ -37,7 +35,7 @@ constexpr int64_t kIntBlocks = 256;       // blocks of 32 columns per pass over 
 constexpr int64_t kIntBand = 64;          // rows of x per pass, at most
 constexpr int64_t kIntBytes = 384 << 10;  // and their prepared size
 constexpr int kIntTile = 16;              // blocks of one decoded panel
-constexpr int64_t kAheadBytes = 512;  // of each of the sixteen rows, fetched ahead of use
+constexpr int64_t kAheadBytes = 512;      // of each of the sixteen rows, fetched ahead of use
 constexpr int kIntRows = 16;              // rows of weights of one panel, one per lane
 
 // Rows of x as integers: for row t, block b the 32 values at q + (t * blocks +
@@ -118,7 +116,8 @@ struct RowPointers {
   const uint8_t* codes[kIntRows];
   const uint8_t* scales[kIntRows];
   int64_t row_bytes;
-  // Where the walk will be `distance` bytes of each row from now: further along these rows, then in the sixteen after them.
+  // Where the walk will be `distance` bytes of each row from now: further along these rows, then in the
+  // sixteen after them.
   HWY_INLINE int64_t Ahead(int64_t at, int64_t distance) const {
     const int64_t next = at + distance;
     return next < row_bytes ? next : next + (kIntRows - 1) * row_bytes;

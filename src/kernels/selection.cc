@@ -21,28 +21,50 @@ A score_or_lowest(A v) {
   return std::isnan(v) ? kLowest<A> : v;
 }
 
-// Rearranges `index` so that its k best entries come first: larger score, then smaller index. Average cost
-// O(n).
+// The k best entries of a walk that offers them by ascending index: larger score, then smaller index. Keeps
+// up to 2 k; when full it throws the worse half away and from then on lets only larger scores in than the
+// worst it kept (an equal one has a larger index and loses). So n offers cost O(n), whatever their order.
 template <typename A>
-void partition_best(const A* scores, int32_t* index, int64_t n, int64_t k) {
-  std::nth_element(index, index + k, index + n, [scores](int32_t a, int32_t b) {
-    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
-  });
-}
+class Best {
+ public:
+  // `index` has room for min(2 k, offers) entries.
+  Best(const A* scores, int64_t k, int32_t* index) : scores_(scores), k_(k), index_(index) {}
+  // Never lets in -inf or NaN.
+  void offer(int64_t i) {
+    if (!(scores_[i] > floor_)) return;
+    index_[count_++] = static_cast<int32_t>(i);
+    if (count_ == 2 * k_) cut();
+  }
+  // Number of entries kept, at most k; they are the first in `index`, in no order.
+  int64_t finish() {
+    if (count_ > k_) cut();
+    return count_;
+  }
+
+ private:
+  void cut() {
+    std::nth_element(index_, index_ + (k_ - 1), index_ + count_, [this](int32_t a, int32_t b) {
+      return scores_[a] != scores_[b] ? scores_[a] > scores_[b] : a < b;
+    });
+    count_ = k_;
+    floor_ = scores_[index_[k_ - 1]];
+  }
+
+  const A* scores_;
+  int64_t k_;
+  int32_t* index_;
+  int64_t count_ = 0;
+  A floor_ = kLowest<A>;
+};
 
 }  // namespace
 
 template <typename A>
 int64_t select_topk(const A* scores, int64_t n, int64_t k, int32_t* scratch, int32_t* out) {
-  int64_t candidates = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    scratch[candidates] = static_cast<int32_t>(i);
-    candidates +=
-        scores[i] > kLowest<A>;  // false for -inf and for NaN: what is compared below is totally ordered
-  }
   if (k <= 0) return 0;
-  if (candidates > k) partition_best(scores, scratch, candidates, k);
-  const int64_t count = std::min(candidates, k);
+  Best<A> best(scores, k, scratch);
+  for (int64_t i = 0; i < n; ++i) best.offer(i);
+  const int64_t count = best.finish();
   std::copy(scratch, scratch + count, out);
   std::sort(out, out + count);
   return count;
@@ -54,28 +76,30 @@ template <typename A>
 void candidate_pool(const A* scores, int64_t n, int blocks, int block_size, int32_t* scratch,
                     uint8_t* allowed) {
   DI_CHECK(n >= 1 && blocks >= 1 && block_size >= 1, "candidate pool");
-  const int64_t count = (n + block_size - 1) / block_size;
   const int64_t newest = (n - 1) / block_size;
   // A block is named by its best entry: comparing those entries compares the blocks, and the lower entry lies
   // in the lower block. The newest block is kept whatever it holds, so it stands aside and leaves one place
   // fewer for the others.
-  int64_t candidates = 0;
-  for (int64_t b = 0; b < count; ++b) {
-    if (b == newest) continue;
-    const int64_t first = b * block_size, last = std::min(n, first + block_size);
-    int64_t best = -1;
-    for (int64_t j = first; j < last; ++j)
-      if (scores[j] > kLowest<A> && (best < 0 || scores[j] > scores[best])) best = j;
-    if (best >= 0) scratch[candidates++] = static_cast<int32_t>(best);
-  }
-  const int64_t places = int64_t{blocks} - 1;
-  if (candidates > places) partition_best(scores, scratch, candidates, places);
   std::fill(allowed, allowed + n, uint8_t{0});
-  auto keep = [&](int64_t b) {
+  const auto keep = [&](int64_t b) {
     std::fill(allowed + b * block_size, allowed + std::min(n, (b + 1) * block_size), uint8_t{1});
   };
-  for (int64_t i = 0; i < std::min(candidates, places); ++i) keep(scratch[i] / block_size);
   keep(newest);
+  if (blocks == 1) return;
+  Best<A> best(scores, int64_t{blocks} - 1, scratch);
+  for (int64_t b = 0; b < newest; ++b) {
+    int64_t top = b * block_size;
+    A value = score_or_lowest(scores[top]);
+    for (int64_t j = top + 1; j < (b + 1) * block_size; ++j) {
+      if (scores[j] > value) {  // never true for NaN
+        value = scores[j];
+        top = j;
+      }
+    }
+    best.offer(top);
+  }
+  const int64_t count = best.finish();
+  for (int64_t i = 0; i < count; ++i) keep(scratch[i] / block_size);
 }
 template void candidate_pool<float>(const float*, int64_t, int, int, int32_t*, uint8_t*);
 template void candidate_pool<double>(const double*, int64_t, int, int, int32_t*, uint8_t*);
