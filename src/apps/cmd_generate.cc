@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "apps/chat_prompt.h"
 #include "apps/command.h"
 #include "apps/model_source.h"
 #include "engine/generator.h"
@@ -23,8 +24,9 @@ namespace {
 constexpr int64_t kPromptLimitBytes = int64_t{64} << 20;
 
 struct Options {
-  std::string model, prompt, prompt_file, system;
-  bool raw = false, thinking = false, no_speculate = false, exact = false, json = false, quiet = false;
+  std::string model, prompt, prompt_file;
+  ChatPromptOptions chat;
+  bool no_speculate = false, exact = false, json = false, quiet = false;
   int threads = 0;
   int64_t keep = 0;
   GenerateOptions generate;
@@ -42,57 +44,6 @@ Result<std::string> read_prompt(const Options& o) {
     return error(Code::kInvalidArgument, "no prompt: give --prompt TEXT, --prompt-file FILE, or text on standard input");
   }
   return read_descriptor(STDIN_FILENO, "standard input", kPromptLimitBytes);
-}
-
-Span control(const Tokenizer& t, const char* text) {
-  Span s;
-  s.kind = Span::Kind::kControl;
-  s.origin = Span::Origin::kTemplate;
-  s.id = t.added_token_id(text);
-  s.text = text;
-  return s;
-}
-
-Span client_text(const std::string& text) {
-  Span s;
-  s.text = text;
-  return s;
-}
-
-// One user turn in the V4.1 template (request edge specification 3.4), or BOS and the bare text with --raw or for a tokenizer that has no
-// turn markers.
-std::vector<Span> build_prompt(const Tokenizer& t, const ModelConfig& c, const Options& o, const std::string& text) {
-  std::vector<Span> spans;
-  Span bos;
-  bos.kind = Span::Kind::kControl;
-  bos.id = c.bos_token_id;
-  spans.push_back(bos);
-  Span user = control(t, "<｜User｜>"), assistant = control(t, "<｜Assistant｜>"), open = control(t, "<think>"),
-       close = control(t, "</think>"), system = control(t, "<｜System｜>");
-  bool template_known = user.id >= 0 && assistant.id >= 0 && open.id >= 0 && close.id >= 0 && system.id >= 0;
-  if (o.raw || !template_known) {
-    spans.push_back(client_text(text));
-    return spans;
-  }
-  std::string effort = o.thinking ? "Reasoning Effort: 75 (range 1-100, the higher the value, the more thorough the reasoning)\n\n" : "";
-  if (!effort.empty() || !o.system.empty()) {
-    spans.push_back(system);
-    spans.push_back(client_text(effort + o.system));
-  }
-  spans.push_back(user);
-  spans.push_back(client_text(text));
-  spans.push_back(assistant);
-  spans.push_back(o.thinking ? open : close);
-  return spans;
-}
-
-// Everything that is input-side only: added tokens other than end of sequence, </think> and the tool marker (specification 1.2).
-std::vector<int32_t> banned_ids(const Tokenizer& t, const ModelConfig& c) {
-  std::vector<int32_t> banned;
-  for (const AddedToken& a : t.added_tokens()) {
-    if (a.id != c.eos_token_id && a.text != "</think>" && a.text != "｜DSML｜") banned.push_back(a.id);
-  }
-  return banned;
 }
 
 double per_second(int64_t n, int64_t ns) { return ns > 0 ? static_cast<double>(n) * 1e9 / static_cast<double>(ns) : 0.0; }
@@ -137,12 +88,12 @@ int run_generate(Options o) {
   LoadedModel& m = *loaded;
   if (!m.notice.empty()) fmt::print(stderr, "{}\n", m.notice);
   const ModelConfig& c = m.weights->config;
-  std::vector<int32_t> prompt = encode_spans(*m.tokenizer, build_prompt(*m.tokenizer, c, o, *text));
+  std::vector<int32_t> prompt = chat_prompt(*m.tokenizer, c, o.chat, *text);
 
   o.generate.speculate = !o.no_speculate;
   o.generate.keep = o.exact ? -1 : o.keep;
   o.generate.stop_ids = {c.eos_token_id};
-  o.generate.banned_ids = banned_ids(*m.tokenizer, c);
+  o.generate.banned_ids = input_only_ids(*m.tokenizer, c);
   int64_t room = c.max_position_embeddings - static_cast<int64_t>(prompt.size());
   if (o.generate.max_tokens < 0) o.generate.max_tokens = std::max<int64_t>(1, std::min<int64_t>(256, room));
 
@@ -186,9 +137,9 @@ void add_generate(Program& program) {
   cmd->add_option("--model", o->model, "Checkpoint directory in the released format (default: the small model)");
   cmd->add_option("--prompt", o->prompt, "The user's text");
   cmd->add_option("--prompt-file", o->prompt_file, "Read the text from a file, - for standard input");
-  cmd->add_option("--system", o->system, "System text");
-  cmd->add_flag("--raw", o->raw, "No chat template: continue the bare text");
-  cmd->add_flag("--thinking", o->thinking, "Let the model reason first");
+  cmd->add_option("--system", o->chat.system, "System text");
+  cmd->add_flag("--raw", o->chat.raw, "No chat template: continue the bare text");
+  cmd->add_flag("--thinking", o->chat.thinking, "Let the model reason first");
   cmd->add_option("--max-tokens", o->generate.max_tokens, "Stop after this many tokens (default 256)")->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   cmd->add_option("--temperature", o->generate.sampling.temperature, "0 = greedy (default)");
   cmd->add_option("--top-p", o->generate.sampling.top_p, "Nucleus size in (0, 1]");

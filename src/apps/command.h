@@ -19,5 +19,6 @@ void add_synth(Program& program);
 void add_generate(Program& program);
 void add_selfcheck(Program& program);
 void add_doctor(Program& program);
+void add_eval(Program& program);
 
 }  // namespace deepinfer

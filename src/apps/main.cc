@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   deepinfer::add_synth(program);
   deepinfer::add_selfcheck(program);
   deepinfer::add_doctor(program);
+  deepinfer::add_eval(program);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
