@@ -36,7 +36,7 @@ TEST_P(SynthTokenizerReads, IsAcceptedAndCoversTheVocabulary) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Configs, SynthTokenizerReads, ::testing::Values("t1", "t2", "v41-flash"),
-                         [](const auto& info) { return std::string(info.param).substr(0, 3); });
+                         [](const auto& param) { return std::string(param.param).substr(0, 3); });
 
 }  // namespace
 }  // namespace deepinfer
