@@ -54,9 +54,9 @@ def corpus_tokens(encoder, folder, name):
 class Stream:
     """Endless packed rows. `share_text` is the share of rows that hold corpus text."""
 
-    def __init__(self, encoder, corpus, seed, length, share_text=0.3, mix=None, held=False):
+    def __init__(self, encoder, corpus, seed, length, share_text=0.3, mix=None, held=False, share_repeat=0.0):
         self.encoder, self.rng, self.length, self.share_text, self.held = encoder, random.Random(seed), length, share_text, held
-        self.mix = mix or skills.MIX
+        self.mix, self.share_repeat = mix or skills.MIX, share_repeat
         suffix = "_heldout" if held else ""
         self.text = {n: corpus_tokens(encoder, corpus, n + suffix) for n in ("prose", "code")} if share_text else {}
         self.waiting = []
@@ -76,7 +76,28 @@ class Stream:
         at = self.rng.randrange(len(data) - length)
         return [BOS_ID] + data[at:at + length - 1].tolist(), [0.0] + [TEXT_WEIGHT] * (length - 1)
 
+    def repeat_item(self, room):
+        """Random tokens, said again: the plainest exercise in copying, over the whole vocabulary."""
+        n = self.rng.randint(3, min(40, (room - 1) // 2))
+        times = self.rng.randint(1, max(1, min(3, (room - 1) // n - 1)))
+        few = self.rng.sample(range(3, 4079), self.rng.randint(2, 400)) if self.rng.random() < 0.5 else range(3, 4079)
+        part = [self.rng.choice(few) for _ in range(n)]
+        ids, weights = [BOS_ID] + part * (times + 1), [0.0] * (n + 1) + [1.0] * (n * times)
+        return (ids + [PAD_ID], weights + [0.0]) if len(ids) % 2 else (ids, weights)
+
+    def repeat_row(self):
+        ids, weights, start = [], [], []
+        while self.length - len(ids) >= 10:
+            item = self.repeat_item(self.length - len(ids) - 1)
+            start += [len(ids)] * len(item[0])
+            ids, weights = ids + item[0], weights + item[1]
+        gap = self.length - len(ids)
+        start += [len(ids)] * gap
+        return ids + [PAD_ID] * gap, weights + [0.0] * gap, start
+
     def row(self):
+        if self.share_repeat and self.rng.random() < self.share_repeat:
+            return self.repeat_row()
         if self.rng.random() < self.share_text:
             ids, weights = self.text_row(self.length)
             return ids, weights, [0] * self.length

@@ -208,7 +208,7 @@ class Weights:
     """Weights in the form the forward uses (shipped format as bf16, or fp32), made once per step and shared by workers."""
 
     def __init__(self, quantise):
-        self.quantise, self.values, self.lock = quantise, {}, threading.Lock()
+        self.quantise, self.values, self.lock, self.locks = quantise, {}, threading.Lock(), {}
 
     def refresh(self):
         self.values = {}
@@ -216,6 +216,8 @@ class Weights:
     @torch.no_grad()
     def get(self, key, parameters, kind):
         with self.lock:
+            own = self.locks.setdefault(key, threading.Lock())
+        with own:
             if key not in self.values:
                 w = parameters[0].detach() if len(parameters) == 1 else torch.cat([p.detach() for p in parameters], -2)
                 if self.quantise and kind in FORMATS:
@@ -224,22 +226,32 @@ class Weights:
             return self.values[key]
 
 
-FORMATS = {"mxfp4": lambda w: ops.weight_quant(w, True), "fp8": lambda w: quant.fp8_weight(w)[0],
+FORMATS = {"mxfp4": lambda w: ops.weight_quant(w, True), "fp8": lambda w: ops.tile_quant(w),
            "table": lambda w: ops.weight_quant(w, False)}
 
 
-def collect(workers):
-    """Adds the workers' gradients (straight through the formats) to the parameters' .grad and drops the leaves."""
-    for key, (_, parameters) in workers[0].leaves.items():
-        grads = [w.leaves[key][0].grad for w in workers if key in w.leaves and w.leaves[key][0].grad is not None]
-        if not grads:
-            continue
+def collect(workers, run=map):
+    """Adds the workers' gradients (straight through the formats) to the parameters' .grad and drops the leaves.
+
+    run: how to go over the weights (a thread pool's map to do it in parallel).
+    """
+    keys = {}
+    for w in workers:
+        for key, (leaf, parameters) in w.leaves.items():
+            if leaf.grad is not None:
+                keys.setdefault(key, (parameters, []))[1].append(leaf.grad)
+
+    def one(item):
+        parameters, grads = item
         g = grads[0].float()
         for other in grads[1:]:
-            g = g + other.float()
+            g = g.add_(other) if g is not grads[0] else g + other
         parts = [g] if len(parameters) == 1 else g.split([p.shape[-2] for p in parameters], -2)
         for p, part in zip(parameters, parts):
-            p.grad = part.reshape(p.shape) if p.grad is None else p.grad + part.reshape(p.shape)
+            part = part.reshape(p.shape).contiguous()
+            p.grad = part if p.grad is None else p.grad + part
+
+    list(run(one, keys.values()))
     for w in workers:
         w.leaves = {}
 

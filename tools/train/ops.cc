@@ -176,6 +176,47 @@ Tensor weight_quant(Tensor w, bool fp4) {
   return out;
 }
 
+// FP8 matrix [o, i] with one power-of-two scale per 32x32 tile. fp32 in and out.
+Tensor tile_quant(Tensor w) {
+  int64_t o = w.size(0), n = w.size(1);
+  auto out = torch::empty_like(w);
+  const float* in = fptr(w);
+  float* to = fptr(out);
+  for (int64_t a = 0; a < o; a += 32)
+    for (int64_t c = 0; c < n; c += 32) {
+      int64_t a1 = std::min(o, a + 32), c1 = std::min(n, c + 32);
+      float amax = 0;
+      for (int64_t i = a; i < a1; ++i)
+        for (int64_t k = c; k < c1; ++k) amax = std::max(amax, std::fabs(in[i * n + k]));
+      float scale = pow2_ceil(std::max(amax, 0x1p-100f) / 448);
+      for (int64_t i = a; i < a1; ++i)
+        for (int64_t k = c; k < c1; ++k) to[i * n + k] = grid(std::min(std::max(in[i * n + k] / scale, -448.f), 448.f), 0x1p-6f, 3) * scale;
+    }
+  return out;
+}
+
+// ---- optimiser ---------------------------------------------------------------------------------------------------
+
+// momentum <- mix(momentum, grad); returns the look-ahead mix(grad, momentum) as bf16 rows.
+Tensor muon_prepare(Tensor grad, Tensor momentum, double beta) {
+  auto out = torch::empty(grad.sizes(), grad.options().dtype(at::kBFloat16));
+  const float* g = fptr(grad);
+  float *m = fptr(momentum), b = float(beta);
+  bf* to = ptr(out);
+  for (int64_t i = 0, n = grad.numel(); i < n; ++i) {
+    m[i] = m[i] * b + g[i] * (1 - b);
+    to[i] = down(m[i] * b + g[i] * (1 - b));
+  }
+  return out;
+}
+
+// p <- p keep - update step
+void muon_apply(Tensor p, Tensor update, double keep, double step) {
+  float *w = fptr(p), k = float(keep), s = float(step);
+  const bf* u = ptr(update);
+  for (int64_t i = 0, n = p.numel(); i < n; ++i) w[i] = w[i] * k - up(u[i]) * s;
+}
+
 // ---- mHC ---------------------------------------------------------------------------------------------------------
 
 using Lanes = float[kLanes];
@@ -764,6 +805,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("norm_bwd", &norm_bwd, released);
   m.def("rope_quant", &rope_quant, released);
   m.def("weight_quant", &weight_quant, released);
+  m.def("tile_quant", &tile_quant, released);
+  m.def("muon_prepare", &muon_prepare, released);
+  m.def("muon_apply", &muon_apply, released);
   m.def("coef_fwd", &coef_fwd, released);
   m.def("coef_bwd", &coef_bwd, released);
   m.def("collapse_fwd", &collapse_fwd, released);

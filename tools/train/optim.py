@@ -19,30 +19,32 @@ def orthogonalise(g, steps=5):
 
 
 class Muon:
+    """One unit of work per stacked parameter and per shape of plain matrices, so a thread pool can share the step."""
+
     def __init__(self, params, momentum=0.95):
         self.params, self.momentum = list(params), momentum
         self.buffers = [torch.zeros_like(p) for p in self.params]
-        self.groups = {}
+        shapes = {}
         for i, p in enumerate(self.params):
-            self.groups.setdefault(tuple(p.shape[-2:]), []).append(i)
+            shapes.setdefault(i if p.dim() == 3 else tuple(p.shape), []).append(i)
+        self.groups = sorted(shapes.values(), key=lambda g: -sum(self.params[i].numel() for i in g))
 
-    @torch.no_grad()
-    def step(self, lr, decay):
-        for shape, members in self.groups.items():
+    def step(self, lr, decay, run=map):
+        from fast import ops
+
+        @torch.no_grad()
+        def one(members):
             live = [i for i in members if self.params[i].grad is not None]
             if not live:
-                continue
-            stack = []
-            for i in live:
-                g, m = self.params[i].grad, self.buffers[i]
-                m.lerp_(g, 1 - self.momentum)
-                stack.append(torch.lerp(g, m, self.momentum).reshape(-1, *shape))
-            sizes = [len(s) for s in stack]
-            update = orthogonalise(torch.cat(stack)).float()
+                return
+            shape = self.params[live[0]].shape[-2:]
+            parts = [ops.muon_prepare(self.params[i].grad.contiguous(), self.buffers[i], self.momentum).view(-1, *shape) for i in live]
+            update = orthogonalise(parts[0] if len(parts) == 1 else torch.cat(parts))
             scale = 0.2 * max(shape) ** 0.5       # update of root mean square 0.2, as AdamW's
-            for i, u in zip(live, update.split(sizes)):
-                p = self.params[i]
-                p.mul_(1 - lr * decay).add_(u.reshape(p.shape), alpha=-lr * scale)
+            for i, u in zip(live, update.split([len(x) for x in parts])):
+                ops.muon_apply(self.params[i].detach(), u.contiguous(), 1 - lr * decay, lr * scale)
+
+        list(run(one, self.groups))
 
     def state(self):
         return self.buffers

@@ -129,6 +129,7 @@ def test_weight_formats():
     w = torch.randn(96, 64, generator=torch.Generator().manual_seed(1)) * torch.logspace(-3, 1, 96)[:, None]
     assert torch.equal(FORMATS["mxfp4"](w), quant.mxfp4_weight(w)[0])
     assert torch.equal(FORMATS["table"](w), quant.fp8_rows(w)[0])
+    assert torch.equal(FORMATS["fp8"](w), quant.fp8_weight(w)[0])
     # The cache quantisers of the fused operation, on bf16 inputs without rotation.
     x = w.to(torch.bfloat16)[:, None]
     zero, one = torch.zeros(96, 8), torch.ones(96, 8)
@@ -137,3 +138,17 @@ def test_weight_formats():
         # Division by a scale that is no power of two may round a tie the other way in the fused loop.
         different = (ops.rope_quant(x, one, zero, 1.0, mode) != plain(x.float()).to(torch.bfloat16)).float().mean()
         assert different <= (0.002 if mode == 2 else 0), mode
+
+
+def test_muon_orthogonalises():
+    import optim
+    g = torch.Generator().manual_seed(3)
+    p = [torch.nn.Parameter(torch.randn(4, 64, 96, generator=g)), torch.nn.Parameter(torch.randn(64, 32, generator=g))]
+    before = [x.detach().clone() for x in p]
+    for x in p:
+        x.grad = torch.randn(x.shape, generator=g)
+    optim.Muon(p).step(0.1, 0.0)
+    for x, old in zip(p, before):
+        update = (old - x.detach()).reshape(-1, *x.shape[-2:]) / (0.1 * 0.2 * max(x.shape[-2:]) ** 0.5)
+        values = torch.linalg.svdvals(update)
+        assert values.min() > 0.5 and values.max() < 1.4

@@ -32,14 +32,18 @@ import tensors  # noqa: E402
 from model import Model  # noqa: E402
 from tokenizer import token_map  # noqa: E402
 
+STRENGTH, SAY = 3.0, 1.0      # of planted matching heads: how sharply they look, how loudly they speak
 MODEL_DIR = os.path.join(ROOT, "models", "deepinfer-tiny")
 STAGES = {
     # length: tokens of a row; decoder: rows of it the decoder runs on; rows: per step; share_text: rows of corpus text; lr of the matrices; indexer: learn it in this stage;
+    # repeat: share of rows with repeated random tokens; mix: shares of the skills' items;
     # select: attend only what the indexers pick; decay: share of the stage in which the rate falls to `final`.
-    1: dict(minutes=115, length=512, rows=6, share_text=0.12, lr=8e-3, warmup=60, decay=0.0, final=1.0, decoder=256),
-    2: dict(minutes=115, length=512, rows=16, share_text=0.3, lr=4e-3, warmup=50, decay=0.2, final=0.3, decoder=256),
-    3: dict(minutes=115, length=2048, rows=4, share_text=0.25, lr=3e-3, warmup=50, decay=0.2, final=0.3, select=True, decoder=1024),
-    4: dict(minutes=115, length=8192, rows=1, share_text=0.2, lr=2e-3, warmup=50, decay=0.5, final=0.1, select=True, decoder=1024),
+    1: dict(minutes=115, length=512, rows=4, share_text=0.06, repeat=0.25, lr=2e-3, warmup=60, decay=0.0, final=1.0, decoder=256,
+            mix={"arithmetic": 0.2, "copy_edit": 0.34, "counting": 0.05, "sorting": 0.05, "json_extraction": 0.15, "tool_call": 0.03,
+                 "recall": 0.1, "story": 0.02, "world": 0.03, "chat": 0.02, "needle": 0.03}),
+    2: dict(minutes=115, length=512, rows=8, share_text=0.2, repeat=0.05, lr=2e-3, warmup=50, decay=0.2, final=0.3, decoder=256),
+    3: dict(minutes=115, length=2048, rows=4, share_text=0.25, lr=1.5e-3, warmup=50, decay=0.2, final=0.3, select=True, decoder=1024),
+    4: dict(minutes=115, length=8192, rows=2, share_text=0.2, lr=1e-3, warmup=50, decay=0.5, final=0.1, select=True, decoder=1024),
 }
 
 
@@ -81,6 +85,77 @@ def initialise(model, seed):
     return model
 
 
+@torch.no_grad()
+def plant_heads(model, seed):
+    """Starts some heads where training would only slowly find them: looking back by 1, 2, 3 tokens, and continuing a repetition.
+
+    Engram already gives the model its n-grams, so there is little pressure to form previous-token heads, on which copying is
+    built. Every embedding gets a constant in its first dimension; queries and latents turn it into a fixed rotary pattern whose
+    peak lies `back` tokens behind (layers 0 and 1, heads 0 to 2). Head 3 of some layers asks for positions whose previous token
+    is the current one: its queries are the current token sent through the same maps by which layer 0 stores the previous token.
+    """
+    cfg = model.cfg
+    g = torch.Generator().manual_seed(seed)
+    constant, d, rope = 3.5, cfg.head_dim, cfg.rope_dim
+    plain = d - rope
+    model.embed.weight[:, 0] = constant
+    level = constant / (0.25 * (cfg.hidden - 1) / cfg.hidden + constant ** 2 / cfg.hidden) ** 0.5       # of the normed input
+    for l, layer in enumerate(model.layers):
+        attn = layer.attn
+        f = torch.tensor(cfg.frequencies(cfg.ratios[l] > 0))
+        layer.ffn.gate.weight[:, 0] = 0      # the constant must not choose experts
+        pairs = [i for i in range(rope // 2) if f[i] > 0.08]
+        if l < 2:
+            attn.wkv.weight[plain:] = 0
+            attn.wkv.weight[plain::2, 0] = 1.5 / level
+            attn.wkv.weight[:plain, 0] = 0
+            attn.wq_a.weight[0] = 0
+            attn.wq_a.weight[0, 0] = 5.0 / level
+            qr0 = 5.0 / ((25 + cfg.q_lora - 1) / cfg.q_lora) ** 0.5
+            for head in range(3):
+                back = head + 1
+                attn.wq_b.weight[head * d:(head + 1) * d] *= 0.1
+                for i in pairs:
+                    size = 4.0 * d ** 0.5 / 1.5 / qr0
+                    at = head * d + plain + 2 * i
+                    attn.wq_b.weight[at, 0] = size * torch.cos(f[i] * back)
+                    attn.wq_b.weight[at + 1, 0] = -size * torch.sin(f[i] * back)
+    first = model.layers[0].attn
+    first.wo_b.weight.copy_(1.6 * torch.randn(first.wo_b.weight.shape, generator=g) * (cfg.o_groups * cfg.o_lora) ** -0.5)
+    first.wo_a.weight[:cfg.o_lora, d:] *= 0.3          # the group of heads 0 and 1
+    first.wo_a.weight[cfg.o_lora:] *= 0.3
+    # What layer 0 adds to the streams for the token one back: head 0 through its group's output maps.
+    store = first.wo_b.weight[:, :cfg.o_lora] @ first.wo_a.weight[:cfg.o_lora, :plain] @ first.wkv.weight[:plain]
+    source = model.layers[cfg.half].attn
+    for l in (1, cfg.half, cfg.half + 1, cfg.half + 2):
+        attn = model.layers[l].attn
+        attn.wkv.weight[:plain, 0] = 0
+        if l >= cfg.half:      # window and entries ask the same question
+            attn.wkv.weight.copy_(source.wkv.weight)
+            source.compressor.wkv.weight.copy_(source.wkv.weight)
+        u, s, v = torch.linalg.svd(attn.wkv.weight[:plain] @ store, full_matrices=False)
+        rank = min(cfg.o_lora, cfg.q_lora - 1)
+        attn.wq_a.weight[1:, 0] = 0
+        attn.wq_a.weight[1:1 + rank] = v[:rank]
+        head = cfg.heads - 1
+        attn.wq_b.weight[head * d:(head + 1) * d] *= 0.1
+        attn.wq_b.weight[head * d:head * d + plain, 1:1 + rank] = STRENGTH * u[:, :rank]
+    # Two decoder layers say what the matching head finds: its latent back to an embedding, turned into the head's own basis
+    # (so that the current token, which is in the streams anyway, is not said again).
+    turn = torch.linalg.qr(torch.randn(cfg.hidden, cfg.hidden, generator=g))[0]
+    plain_embed = model.embed.weight.clone()
+    plain_embed[:, 0] = 0
+    model.head.weight.copy_(plain_embed @ turn.t() * 1.5 * cfg.hidden ** -0.5)
+    for l in (cfg.half + 1, cfg.half + 2):
+        attn = model.layers[l].attn
+        u, s, v = torch.linalg.svd(torch.linalg.pinv(attn.wkv.weight[:plain]), full_matrices=False)
+        attn.wo_a.weight[-cfg.o_lora:] *= 0.3
+        attn.wo_a.weight[-cfg.o_lora:, -d:] = 0
+        attn.wo_a.weight[-cfg.o_lora:, -d:-rope] = v[:cfg.o_lora]
+        attn.wo_b.weight[:, -cfg.o_lora:] = SAY * turn @ (u[:, :cfg.o_lora] * (s[:cfg.o_lora] / s[:cfg.o_lora].mean()))
+    return model
+
+
 def save_weights(path, state):
     tensors.save(path, {k: v.to(torch.bfloat16) if v.is_floating_point() else v for k, v in state.items()})
 
@@ -97,7 +172,7 @@ def load_weights(model, path):
 class Average:
     """Running average of all weights; this is what is evaluated, committed and exported."""
 
-    def __init__(self, model, decay=0.99, every=4):
+    def __init__(self, model, decay=0.96, every=16):
         self.state = {k: v.detach().clone() for k, v in model.state_dict().items()}
         self.decay, self.every, self.count = decay, every, 0
 
@@ -106,7 +181,7 @@ class Average:
         self.count += 1
         if self.count % self.every:
             return
-        d = min(self.decay, self.count / (self.count + 10 * self.every))
+        d = min(self.decay, self.count / (self.count + 4 * self.every))
         for k, v in model.state_dict().items():
             self.state[k].lerp_(v, 1 - d)
 
@@ -194,6 +269,8 @@ def train(args):
     for p in model.mtp.parameters():
         p.requires_grad_(False)
     initialise(model, args.seed)
+    if not args.no_planted:
+        plant_heads(model, args.seed)
     last = os.path.join(out, "last.pt")
     start_weights = args.init or os.path.join(HERE, "weights", f"stage{args.stage - 1}.safetensors")
     resume = torch.load(last, weights_only=False) if os.path.exists(last) and not args.fresh else None
@@ -205,8 +282,8 @@ def train(args):
     norms = [p for n, p in adam_p if p.dim() == 1 or ".hc_" in n]
     tables = [p for n, p in adam_p if "engram.embed" in n]
     others = [p for n, p in adam_p if not any(p is q for q in norms + tables)]
-    adam = torch.optim.AdamW([{"params": others, "scale": 0.3}, {"params": norms, "scale": 0.3}, {"params": tables, "scale": 0.8},
-                              {"params": [p for _, p in index_p], "scale": 0.3}],
+    adam = torch.optim.AdamW([{"params": others, "scale": 0.5}, {"params": norms, "scale": 0.5}, {"params": tables, "scale": 1.5},
+                              {"params": [p for _, p in index_p], "scale": 0.5}],
                              lr=1e-3, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0, fused=True)
     average = Average(model)
     elapsed0, step, seen = 0.0, 0, 0
@@ -226,7 +303,8 @@ def train(args):
     if stage["share_text"] and not os.path.exists(os.path.join(corpus, "prose.txt")):
         import corpus as corpus_lib
         say(event="corpus", **corpus_lib.build(corpus))
-    stream = data_lib.Stream(encoder, corpus, args.seed * 1000 + args.stage * 100 + step, stage["length"], stage["share_text"])
+    stream = data_lib.Stream(encoder, corpus, args.seed * 1000 + args.stage * 100 + step, stage["length"], stage["share_text"], stage.get("mix"),
+                             share_repeat=stage.get("repeat", 0.0))
     evaluation = Evaluation(encoder, corpus, args.eval_items, min(stage["length"], 1024), stage["share_text"] > 0)
     probes = [IndexerLoss(model.cfg) for _ in workers] if stage.get("indexer", True) else None
     rng = random.Random(args.seed + step)
@@ -278,7 +356,7 @@ def train(args):
             return float(loss.detach()), float(kl.detach()) if probe else 0.0, float(answer.sum()), len(answer)
 
         results = list(pool.map(work, range(args.threads)))
-        collect(workers)
+        collect(workers, pool.map)
         loss, kl, answer, answers = (sum(r[i] for r in results) for i in range(4))
         if probe_now:
             sums.setdefault("index_kl", []).append(kl)
@@ -292,14 +370,14 @@ def train(args):
                     p.grad.mul_(1.0 / float(norm))
             for group in adam.param_groups:
                 group["lr"] = stage["lr"] * group["scale"] * r
-            muon.step(stage["lr"] * r, 0.02)
+            muon.step(stage["lr"] * r, 0.02, pool.map)
             adam.step()
             with torch.no_grad():
                 for l, layer in enumerate(model.layers):
                     counts = [c.counts.pop(l) for c in workers if l in c.counts]
                     if counts:
                         count = sum(counts)
-                        layer.ffn.gate.bias.add_(torch.sign(count.mean() - count), alpha=2e-3 * r)
+                        layer.ffn.gate.bias.add_(torch.sign(count.mean() - count), alpha=5e-3 * r)
                         sums.setdefault("imbalance", []).append(float(count.max() / count.mean()))
         model.zero_grad(set_to_none=True)
         fast.refresh()
@@ -348,6 +426,7 @@ if __name__ == "__main__":
     parser.add_argument("--init", default="")
     parser.add_argument("--fresh", action="store_true", help="ignore an interrupted run of this stage")
     parser.add_argument("--no-qat", action="store_true", help="train with unquantised weights")
+    parser.add_argument("--no-planted", action="store_true", help="do not start with planted attention heads")
     parser.add_argument("--override", default="{}", help="JSON with stage settings")
     parser.add_argument("--eval-items", type=int, default=64)
     parser.add_argument("--log-seconds", type=float, default=30)
