@@ -35,11 +35,9 @@ HWY_INLINE F16 LoadBf16(const uint16_t* HWY_RESTRICT p) {
   return v;
 }
 
-// 16 E4M3 codes times 2^(scale - 127). The seven magnitude bits, shifted to
-// where fp32 keeps exponent and mantissa, are the value times 2^-120 (subnormal
-// codes become subnormal floats), and one multiplication repairs both factors
-// exactly.
-constexpr uint8_t kLargestE4m3Scale = 134;  // 2^(120 + s - 127) must be finite
+// 16 E4M3 codes times 2^(scale - 127). The seven magnitude bits, shifted to where fp32 keeps exponent and
+// mantissa, are the value times 2^-120 (subnormal codes become subnormal floats), and one multiplication
+// repairs both factors exactly. REQUIRES that PlainE4m3 holds of the block.
 HWY_INLINE F16 E4m3Factor(uint8_t scale) {
   return Set1(std::bit_cast<float>((uint32_t{scale} + 120u) << 23));
 }
@@ -49,13 +47,20 @@ HWY_INLINE F16 LoadE4m3(const uint8_t* HWY_RESTRICT p, const F16& factor) {
   DI_LANES {
     const VI code = hn::PromoteTo(DI(), hn::LoadU(d8, reinterpret_cast<const int8_t*>(p) + k * kStep));
     const VI bits = hn::And(hn::ShiftLeft<20>(code), hn::Set(DI(), static_cast<int32_t>(0x87f00000u)));
-    const VI magnitude = hn::ShiftLeft<25>(code);
-    const auto nan =
-        hn::RebindMask(DF(), hn::Eq(magnitude, hn::Set(DI(), static_cast<int32_t>(0xfe000000u))));
-    const VF value = hn::Mul(hn::BitCast(DF(), bits), factor.r[k]);
-    v.r[k] = hn::IfThenElse(nan, hn::Set(DF(), std::numeric_limits<float>::quiet_NaN()), value);
+    v.r[k] = hn::Mul(hn::BitCast(DF(), bits), factor.r[k]);
   }
   return v;
+}
+// No NaN among 32 codes, and a scale for which 2^(120 + scale - 127) is finite.
+HWY_INLINE bool PlainE4m3(const uint8_t* HWY_RESTRICT p, uint8_t scale) {
+  using DB = hn::CappedTag<uint8_t, 32>;
+  const DB d;
+  constexpr size_t kBytes = hn::MaxLanes(DB());
+  const auto magnitude = hn::Set(d, uint8_t{0x7f});
+  bool plain = scale <= 134;
+  for (size_t i = 0; i < 32; i += kBytes)
+    plain = hn::AllFalse(d, hn::Eq(hn::And(hn::LoadU(d, p + i), magnitude), magnitude)) && plain;
+  return plain;
 }
 
 // 32 E2M1 codes (16 bytes, even value in the low nibble) times `scale`, a power
@@ -163,7 +168,7 @@ struct WeightRow {
       hi = LoadBf16(reinterpret_cast<const uint16_t*>(data) + c + 16);
     } else if constexpr (F == WeightFormat::kFp8Tile32 || F == WeightFormat::kFp8Row32) {
       const uint8_t s = scales[c / 32];
-      if (HWY_UNLIKELY(s > kLargestE4m3Scale)) return DecodeSlow(*m, row, c, 32, lo, hi);
+      if (HWY_UNLIKELY(!PlainE4m3(data + c, s))) return DecodeSlow(*m, row, c, 32, lo, hi);
       const F16 factor = E4m3Factor(s);
       lo = LoadE4m3(data + c, factor);
       hi = LoadE4m3(data + c + 16, factor);
@@ -265,7 +270,7 @@ HWY_INLINE void DecodeRecordBlock(RecordFormat format, const uint8_t* codes, con
   }
   if (format == RecordFormat::kFp4_16)
     return LoadE2m1(codes + b * 16, e4m3_to_f32(scales[2 * b]), e4m3_to_f32(scales[2 * b + 1]), lo, hi);
-  if (format == RecordFormat::kFp8_32 && scales[b] <= kLargestE4m3Scale) {
+  if (format == RecordFormat::kFp8_32 && HWY_LIKELY(PlainE4m3(codes + b * 32, scales[b]))) {
     const F16 factor = E4m3Factor(scales[b]);
     lo = LoadE4m3(codes + b * 32, factor);
     hi = LoadE4m3(codes + b * 32 + 16, factor);

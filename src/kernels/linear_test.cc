@@ -153,6 +153,50 @@ TEST(Linear, ARowDoesNotKnowTheBatch) {
   }
 }
 
+// One row full of NaN and infinities between others: they stay what they are alone.
+TEST(Linear, ASpoiltRowSpoilsNoOther) {
+  Random random(9);
+  for (WeightFormat f : kFormats) {
+    constexpr int64_t kRows = 21, kCols = 96, kT = 11;
+    Matrix m(f, kRows, kCols, random);
+    auto v = random.activations(kT * kCols);
+    for (int64_t i = 0; i < kCols; ++i) {
+      v[static_cast<size_t>(4 * kCols + i)] =
+          i % 3 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+    }
+    Guarded<float> x(v);
+    at_every_level([&](const Kernels<float>& k, const std::string&) {
+      for (int64_t T : {5, 6, 11}) {
+        const auto y = run(k, m.view, x.data(), kCols, T);
+        for (int64_t t = 0; t < T; ++t) {
+          if (t == 4) continue;
+          std::vector<float> alone(kRows);
+          k.linear(m.view, x.data() + t * kCols, kCols, nullptr, 1, 0, kRows, alone.data(), kRows,
+                   Out::kFull);
+          ASSERT_EQ(first_difference(&y[static_cast<size_t>(t * kRows)], alone.data(), kRows), -1)
+              << format_name(f) << " row " << t;
+        }
+        for (int64_t o = 0; o < kRows; ++o) ASSERT_TRUE(std::isnan(y[static_cast<size_t>(4 * kRows + o)]));
+      }
+    });
+  }
+}
+
+// Nothing to do is nothing done.
+TEST(Linear, NoRowsOnEitherSide) {
+  Random random(10);
+  for (WeightFormat f : kFormats) {
+    Matrix m(f, 8, 64, random);
+    const auto x = random.activations(64);
+    at_every_level([&](const Kernels<float>& k, const std::string&) {
+      std::vector<float> y(8, -7.0f);
+      k.linear(m.view, x.data(), 64, nullptr, 0, 0, 8, y.data(), 8, Out::kFull);
+      k.linear(m.view, x.data(), 64, nullptr, 1, 5, 5, y.data(), 8, Out::kFull);
+      for (float v : y) ASSERT_EQ(v, -7.0f);
+    });
+  }
+}
+
 TEST(Linear, AnyRowRangeGivesTheSameBitsAndWritesNothingElse) {
   Random random(4);
   for (WeightFormat f : kFormats) {

@@ -21,13 +21,7 @@
 
 #include "kernels/formats-inl.h"
 
-// The byte dot product is AVX-512 VNNI, which this level of Highway implies but
-// does not switch on.
-#if HWY_TARGET == HWY_AVX3_DL
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
-#else
 HWY_BEFORE_NAMESPACE();
-#endif
 namespace deepinfer {
 namespace HWY_NAMESPACE {
 
@@ -87,6 +81,20 @@ struct Chain {
 
 alignas(64) inline constexpr uint8_t kTwiceE2m1[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                                        12, 11, 10, 9,  8,  6,  4,  0};  // 2 w + 12
+
+}  // namespace HWY_NAMESPACE
+}  // namespace deepinfer
+HWY_AFTER_NAMESPACE();
+
+// The byte dot product is AVX-512 VNNI, which this level of Highway implies but
+// does not switch on.
+#if HWY_TARGET == HWY_AVX3_DL
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
+#else
+HWY_BEFORE_NAMESPACE();
+#endif
+namespace deepinfer {
+namespace HWY_NAMESPACE {
 
 #if HWY_TARGET <= HWY_AVX3
 // ---- AVX-512: 16 rows of weights, one per lane.

@@ -219,6 +219,36 @@ TEST(Rows, SwigluClampsTheGateAboveAndTheOtherOnBothSides) {
   EXPECT_DOUBLE_EQ(a[3], -10 / (1 + std::exp(-1.0)));
 }
 
+// The engine cuts long rows into pieces for its threads: where it cuts must not show.
+TEST(Rows, PiecesOfARowGiveTheSameBits) {
+  Random random(21);
+  const int64_t n = 700;
+  const auto g = random.activations(n, 4.0), u = random.activations(n, 4.0), x = random.floats(n),
+             a1 = random.floats(n);
+  at_every_level([&](const Kernels<float>& k, const std::string&) {
+    std::vector<float> swiglu(n), rounded(n), sums(u), pooled(n);
+    const float *a[2] = {x.data(), a1.data()}, *gates[2] = {g.data(), u.data()};
+    k.swiglu(g.data(), u.data(), n, 0.3, 10.0, swiglu.data());
+    k.round(x.data(), n, rounded.data());
+    k.add(x.data(), n, sums.data());
+    k.compress_pool(a, gates, 2, n, pooled.data());
+    for (int trial = 0; trial < 50; ++trial) {
+      const int64_t i = random.below(n), m = 1 + random.below(n - i);
+      std::vector<float> piece(static_cast<size_t>(m));
+      k.swiglu(g.data() + i, u.data() + i, m, 0.3, 10.0, piece.data());
+      ASSERT_EQ(first_difference(piece.data(), swiglu.data() + i, m), -1);
+      k.round(x.data() + i, m, piece.data());
+      ASSERT_EQ(first_difference(piece.data(), rounded.data() + i, m), -1);
+      std::copy_n(u.begin() + i, m, piece.begin());
+      k.add(x.data() + i, m, piece.data());
+      ASSERT_EQ(first_difference(piece.data(), sums.data() + i, m), -1);
+      const float *pa[2] = {a[0] + i, a[1] + i}, *pg[2] = {gates[0] + i, gates[1] + i};
+      k.compress_pool(pa, pg, 2, m, piece.data());
+      ASSERT_EQ(first_difference(piece.data(), pooled.data() + i, m), -1);
+    }
+  });
+}
+
 // Rounding and adding are exact operations: equality with the scalar words for every kind of number.
 TEST(Rows, RoundAndAdd) {
   std::vector<float> x;
