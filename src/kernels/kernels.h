@@ -1,5 +1,5 @@
 // The arithmetic the engine asks for, as one table of functions per back end: on spans of activations, without threads, without
-// allocation, without knowing layers, requests or caches.
+// allocation, without knowing layers, requests or caches. A call may use half a MiB of stack.
 //
 // Two kinds of activation. A = double is math mode: exact formulas, no rounding. A = float is native mode: a result marked
 // "[r]" is rounded once to bf16 (round to nearest even) on write, so activations carry bf16 values in fp32 registers; everything else stays fp32.
