@@ -27,7 +27,7 @@ double share(double sum, int64_t n) {
 }  // namespace
 
 double wilson_lower(int64_t hits, int64_t n) {
-  if (n == 0) return 0.0;
+  if (hits == 0) return 0.0;  // also without any items; spares the rounding of the formula
   const double count = static_cast<double>(n), p = static_cast<double>(hits) / count, z2 = kZ95 * kZ95;
   const double root = std::sqrt(p * (1 - p) / count + z2 / (4 * count * count));
   return std::max(0.0, (p + z2 / (2 * count) - kZ95 * root) / (1 + z2 / count));
