@@ -1,3 +1,4 @@
+// Finds a tokenizer without loading a model, and reads whole inputs.
 #include "apps/edge_source.h"
 
 #include <cstdlib>

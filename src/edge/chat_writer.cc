@@ -58,10 +58,8 @@ class ChatWriter : public ResponseWriter {
                    {"message", std::move(message)},
                    {"logprobs", nullptr},
                    {"finish_reason", chat_finish_reason(reason_)}};
-    if (info_.logprobs) {
-      choice["logprobs"] = {{"content", content_logprobs_}};
-      if (info_.thinking) choice["logprobs"]["reasoning_content"] = reasoning_logprobs_;
-    }
+    if (!content_logprobs_.empty()) choice["logprobs"]["content"] = content_logprobs_;
+    if (!reasoning_logprobs_.empty()) choice["logprobs"]["reasoning_content"] = reasoning_logprobs_;
     Json object = {{"id", info_.id},
                    {"object", "chat.completion"},
                    {"created", info_.created},

@@ -27,11 +27,11 @@ class MessagesWriter : public ResponseWriter {
       case K::kReasoning:
         if (!is_open("thinking")) open({{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
         append("thinking", c.text);
-        return delta({{"type", "thinking_delta"}, {"thinking", c.text}});
+        return text_delta("thinking_delta", "thinking", c.text);
       case K::kText:
         if (!is_open("text")) open({{"type", "text"}, {"text", ""}});
         append("text", c.text);
-        return delta({{"type", "text_delta"}, {"text", c.text}});
+        return text_delta("text_delta", "text", c.text);
       case K::kCall:
         open({{"type", "tool_use"},
               {"id", "toolu_" + info_.id + "_" + std::to_string(calls_++)},
@@ -41,7 +41,7 @@ class MessagesWriter : public ResponseWriter {
         return;
       case K::kArguments:
         input_ += c.text;
-        return delta({{"type", "input_json_delta"}, {"partial_json", c.text}});
+        return text_delta("input_json_delta", "partial_json", c.text);
       case K::kFinish:
         finish(c);
     }
@@ -71,6 +71,14 @@ class MessagesWriter : public ResponseWriter {
   void delta(Json value) {
     emit("content_block_delta",
          {{"type", "content_block_delta"}, {"index", content_.size() - 1}, {"delta", std::move(value)}});
+  }
+
+  // The event of almost every token, written without building a value.
+  void text_delta(const char* type, const char* member, const std::string& text) {
+    out_->push_back({"content_block_delta",
+                     "{\"type\":\"content_block_delta\",\"index\":" + std::to_string(content_.size() - 1) +
+                         ",\"delta\":{\"type\":\"" + type + "\",\"" + member + "\":" + json_quoted(text) +
+                         "}}"});
   }
 
   void open(Json block) {

@@ -185,13 +185,23 @@ class ResponsesWriter : public ResponseWriter {
                                            {"part", text_part(reasoning, "")}});
     }
     text_ += c.text;
-    Json members = {{"content_index", 0}, {"delta", c.text}, {"item_id", item_id()}};
-    if (!reasoning)
-      members["logprobs"] = info_.logprobs ? logprob_list(c.logprobs, info_.tokenizer) : Json::array();
-    if (!reasoning && info_.logprobs)
-      logprobs_.insert(logprobs_.end(), members["logprobs"].begin(), members["logprobs"].end());
-    members["output_index"] = index();
-    emit(reasoning ? "response.reasoning_text.delta" : "response.output_text.delta", members);
+    if (reasoning) return delta("response.reasoning_text.delta", "\"content_index\":0,", c.text, "");
+    std::string logprobs = "[]";
+    if (info_.logprobs) {
+      Json list = logprob_list(c.logprobs, info_.tokenizer);
+      logprobs_.insert(logprobs_.end(), list.begin(), list.end());
+      logprobs = compact_json(list);
+    }
+    delta("response.output_text.delta", "\"content_index\":0,", c.text, "\"logprobs\":" + logprobs + ",");
+  }
+
+  // The event of almost every token, written without building a value. `before` and `after` stand around the
+  // item id.
+  void delta(const std::string& name, const char* before, const std::string& text, const std::string& after) {
+    out_->push_back({name, "{\"type\":\"" + name + "\"," + before + "\"delta\":" + json_quoted(text) +
+                               ",\"item_id\":" + json_quoted(item_id()) + "," + after +
+                               "\"output_index\":" + std::to_string(index()) +
+                               ",\"sequence_number\":" + std::to_string(sequence_++) + "}"});
   }
 
   void call(const std::string& full_name) {
@@ -225,11 +235,11 @@ class ResponsesWriter : public ResponseWriter {
   }
 
   void arguments(const std::string& text) {
-    std::string delta = custom_ ? decoder_.push(text) : text;
-    if (delta.empty()) return;
-    text_ += delta;
-    emit(custom_ ? "response.custom_tool_call_input.delta" : "response.function_call_arguments.delta",
-         {{"delta", delta}, {"item_id", item_id()}, {"output_index", index()}});
+    std::string more = custom_ ? decoder_.push(text) : text;
+    if (more.empty()) return;
+    text_ += more;
+    delta(custom_ ? "response.custom_tool_call_input.delta" : "response.function_call_arguments.delta", "",
+          more, "");
   }
 
   // Ends the open item. `before_call`: a message that introduces a call is commentary.

@@ -407,7 +407,9 @@ TEST(MessagesWriter, BlocksAndReasons) {
 }
 
 TEST(CompletionWriter, TextEchoAndFinish) {
-  OutputParser parser(nullptr, ControlTokens::released(), {.stage = ReasoningStage::kContent});
+  ParsingOptions o;
+  o.stage = ReasoningStage::kContent;
+  OutputParser parser(nullptr, ControlTokens::released(), o);
   std::unique_ptr<ResponseWriter> writer = make_completion_writer(info(), "prompt ");
   std::vector<OutputChunk> out;
   std::vector<Event> events;

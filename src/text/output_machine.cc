@@ -1,4 +1,5 @@
-// The states of request edge specification 5.3 as tables of patterns (KMP per branch), and what their matches do.
+// The states of request edge specification 5.3 as tables of patterns (KMP per branch), and what their matches
+// do.
 #include "text/output_machine.h"
 
 #include <array>
@@ -231,6 +232,7 @@ struct OutputMachine::Impl {
           // One space for all of the prose here, however it was cut.
           if (!blanked) emit(Piece::Kind::kText, " ");
           blanked = true;
+          channel = Channel::kText;
           break;
         }
         [[fallthrough]];

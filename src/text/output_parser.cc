@@ -38,13 +38,14 @@ void OutputParser::token(int32_t id, std::vector<OutputChunk>* out, const TokenL
   if (finished_) return;
   start(out);
   if (id == control_.eos || tokenizer_ == nullptr) return;
-  std::string_view bytes = tokenizer_->token_bytes(id);
+  const AddedToken* control = tokenizer_->added_token(id);
+  const bool added = control != nullptr;
+  std::string_view bytes = added ? std::string_view(control->text) : tokenizer_->token_bytes(id);
   if (bytes.empty()) return;
-  bool added = tokenizer_->is_added(id);
   if (added) flush_assembler(out);
   if (finished_) return;
   raw_bytes_ += bytes.size();
-  Note note{raw_bytes_, 0, 1, logprob != nullptr ? std::optional<TokenLogprob>(*logprob) : std::nullopt};
+  Note note{raw_bytes_, 0, 0, 1, logprob != nullptr ? std::optional<TokenLogprob>(*logprob) : std::nullopt};
   held_.push_back(std::move(note));
   if (added && id != control_.think_close && id != control_.dsml) {
     ++banned_;
@@ -66,7 +67,7 @@ void OutputParser::text(std::string_view utf8, int64_t tokens, std::vector<Outpu
   flush_assembler(out);
   if (finished_) return;
   raw_bytes_ += utf8.size();
-  held_.push_back({raw_bytes_, 0, tokens, std::nullopt});
+  held_.push_back({raw_bytes_, 0, 0, tokens, std::nullopt});
   feed(utf8, ByteOrigin::kAny, raw_bytes_, out);
 }
 
@@ -78,32 +79,39 @@ void OutputParser::flush_assembler(std::vector<OutputChunk>* out) {
 
 void OutputParser::feed(std::string_view text, ByteOrigin origin, uint64_t raw_released,
                         std::vector<OutputChunk>* out) {
+  const uint64_t begin = fed_bytes_;
   fed_bytes_ += text.size();
   while (!held_.empty() && held_.front().raw_end <= raw_released) {
+    held_.front().begin = begin;
     held_.front().end = fed_bytes_;
     usage_.completion_tokens += held_.front().tokens;
     unsettled_.push_back(std::move(held_.front()));
     held_.pop_front();
   }
   if (text.empty()) return;
-  std::vector<Piece> pieces;
-  machine_.push(text, origin, &pieces);
-  deliver(std::move(pieces), out);
+  machine_.push(text, origin, &pieces_);
+  deliver(out);
   if (machine_.stop_string() != nullptr) conclude(FinishReason::kStopSequence, out);
 }
 
 void OutputParser::settled(uint64_t end, Channel channel, bool reasoning) {
-  while (!unsettled_.empty() && unsettled_.front().end <= end) {
-    Note& note = unsettled_.front();
-    if (reasoning) usage_.reasoning_tokens += note.tokens;
-    if (note.logprob && channel != Channel::kMarkup)
+  // A token's log-probability goes to the first channel that uses some of its bytes; its count to where its
+  // last byte went.
+  for (Note& note : unsettled_) {
+    if (note.begin >= end) break;
+    if (note.logprob && channel != Channel::kMarkup) {
       fresh_logprobs_.emplace_back(channel, std::move(*note.logprob));
+      note.logprob.reset();
+    }
+  }
+  while (!unsettled_.empty() && unsettled_.front().end <= end) {
+    if (reasoning) usage_.reasoning_tokens += unsettled_.front().tokens;
     unsettled_.pop_front();
   }
 }
 
-void OutputParser::deliver(std::vector<Piece> pieces, std::vector<OutputChunk>* out) {
-  for (Piece& piece : pieces) {
+void OutputParser::deliver(std::vector<OutputChunk>* out) {
+  for (Piece& piece : pieces_) {
     OutputChunk chunk;
     using K = OutputChunk::Kind;
     chunk.kind = piece.kind == Piece::Kind::kText        ? K::kText
@@ -121,6 +129,7 @@ void OutputParser::deliver(std::vector<Piece> pieces, std::vector<OutputChunk>* 
     }
     out->push_back(std::move(chunk));
   }
+  pieces_.clear();
 }
 
 void OutputParser::finish(EngineFinish reason, std::vector<OutputChunk>* out) {
@@ -149,9 +158,8 @@ void OutputParser::end(std::vector<OutputChunk>* out) {
 void OutputParser::conclude(FinishReason reason, std::vector<OutputChunk>* out) {
   finished_ = true;
   // Bytes of an unfinished character are neither text nor usage.
-  std::vector<Piece> pieces;
-  machine_.finish(&pieces);
-  deliver(std::move(pieces), out);
+  machine_.finish(&pieces_);
+  deliver(out);
   OutputChunk chunk;
   chunk.kind = OutputChunk::Kind::kFinish;
   chunk.reason = reason == FinishReason::kStop && machine_.calls() > 0 ? FinishReason::kToolCalls : reason;

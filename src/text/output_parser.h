@@ -83,8 +83,8 @@ class OutputParser : private OutputMachine::Listener {
 
  private:
   struct Note {
-    uint64_t raw_end = 0;  // bytes of all tokens up to this one
-    uint64_t end = 0;      // bytes given to the machine when it was released
+    uint64_t raw_end = 0;         // bytes of all tokens up to this one
+    uint64_t begin = 0, end = 0;  // bytes given to the machine before and when it was released
     int64_t tokens = 0;
     std::optional<TokenLogprob> logprob;
   };
@@ -92,10 +92,11 @@ class OutputParser : private OutputMachine::Listener {
   void start(std::vector<OutputChunk>* out);
   void feed(std::string_view text, ByteOrigin origin, uint64_t raw_released, std::vector<OutputChunk>* out);
   void flush_assembler(std::vector<OutputChunk>* out);
-  void deliver(std::vector<Piece> pieces, std::vector<OutputChunk>* out);
+  void deliver(std::vector<OutputChunk>* out);  // pieces_ to chunks
   void conclude(FinishReason reason, std::vector<OutputChunk>* out);
 
   const Tokenizer* tokenizer_;
+  std::vector<Piece> pieces_;  // kept for its memory
   ControlTokens control_;
   Options options_;
   OutputMachine machine_;
