@@ -21,18 +21,29 @@ constexpr int64_t kMaxIndexDim = 4096;
 
 // Adds w[i] * x_t[i] to lane i mod 8 of sum[t] for N rows at once: the rows' sums are independent, so the wait for one addition is
 // filled with the others'.
+using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
+template <typename T>
+[[gnu::always_inline]] inline void load(const T* p, Lanes* out) {
+  T v __attribute__((vector_size(kLanes * sizeof(T))));
+  std::memcpy(&v, p, sizeof(v));
+  *out = __builtin_convertvector(v, Lanes);
+}
+
 template <int N, typename X, typename W>
 [[gnu::always_inline]] inline void accumulate_lanes(const W* w, const X* const* x, int64_t n, double (*sum)[kLanes]) {
-  double s[N][kLanes];
+  Lanes s[N], wv, xv;
   std::memcpy(s, sum, sizeof(s));
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int t = 0; t < N; ++t)
-      for (int l = 0; l < kLanes; ++l)
-        s[t][l] += static_cast<double>(w[i + l]) * static_cast<double>(x[t][i + l]);
-  for (int l = 0; i < n; ++i, ++l)
-    for (int t = 0; t < N; ++t) s[t][l] += static_cast<double>(w[i]) * static_cast<double>(x[t][i]);
+  for (; i + kLanes <= n; i += kLanes) {
+    load(w + i, &wv);
+    for (int t = 0; t < N; ++t) {
+      load(x[t] + i, &xv);
+      s[t] += wv * xv;
+    }
+  }
   std::memcpy(sum, s, sizeof(s));
+  for (int l = 0; i < n; ++i, ++l)
+    for (int t = 0; t < N; ++t) sum[t][l] += static_cast<double>(w[i]) * static_cast<double>(x[t][i]);
 }
 
 // The same lanes in wider registers: a multiply and an add per element whatever the width (contraction is off), so the
@@ -213,13 +224,49 @@ void index_scores(const A* q, const A* w, int heads, int dim, RecordFormat forma
   }
 }
 
+// acc[d] += z[i] * rows[i*D + d] for n rows in order, in registers as wide as the machine has: element by element, so the same bits.
+constexpr int64_t kChunk = 64;
+template <typename A>
+[[gnu::always_inline]] inline void weighted_rows_body(const A* z, const A* rows, int64_t n, int64_t D, int64_t nd, double* acc) {
+  if (nd == kChunk) {
+    double s[kChunk] = {};
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t d = 0; d < kChunk; ++d) s[d] += static_cast<double>(z[i]) * rows[i * D + d];
+    std::memcpy(acc, s, sizeof(s));
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t d = 0; d < nd; ++d) acc[d] += static_cast<double>(z[i]) * rows[i * D + d];
+}
+#if defined(__x86_64__)
+template <typename A>
+[[gnu::target("avx512f,prefer-vector-width=512")]] void weighted_rows_avx512(const A* z, const A* rows, int64_t n, int64_t D,
+                                                                             int64_t nd, double* acc) {
+  weighted_rows_body(z, rows, n, D, nd, acc);
+}
+#endif
+template <typename A>
+void weighted_rows(const A* z, const A* rows, int64_t n, int64_t D, int64_t nd, double* acc) {
+#if defined(__x86_64__)
+  if (kWidth == 512) return weighted_rows_avx512(z, rows, n, D, nd, acc);
+#endif
+  weighted_rows_body(z, rows, n, D, nd, acc);
+}
+
 template <typename A>
 void attend(const A* q, const A* rows, int64_t n, int64_t D, int heads, double scale, const A* sink,
             A* scratch, A* out) {
-  constexpr int64_t kChunk = 64;
   for (int h = 0; h < heads; ++h) {
     A* z = scratch + h * n;
-    for (int64_t i = 0; i < n; ++i) z[i] = static_cast<A>(dot(q + h * D, rows + i * D, D) * scale);
+    int64_t first = 0;
+    for (; first + kRowsAtOnce <= n; first += kRowsAtOnce) {
+      double sums[kRowsAtOnce][kLanes] = {};
+      const A* at[kRowsAtOnce];
+      for (int i = 0; i < kRowsAtOnce; ++i) at[i] = rows + (first + i) * D;
+      accumulate<kRowsAtOnce>(q + h * D, at, D, sums);
+      for (int i = 0; i < kRowsAtOnce; ++i) z[first + i] = static_cast<A>(total(sums[i]) * scale);
+    }
+    for (; first < n; ++first) z[first] = static_cast<A>(dot(q + h * D, rows + first * D, D) * scale);
     double top = z[0];
     for (int64_t i = 1; i < n; ++i) top = std::max(top, static_cast<double>(z[i]));
     double sum = 0;
@@ -231,8 +278,7 @@ void attend(const A* q, const A* rows, int64_t n, int64_t D, int heads, double s
     for (int64_t d0 = 0; d0 < D; d0 += kChunk) {
       const int64_t nd = std::min(kChunk, D - d0);
       double acc[kChunk] = {};
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t d = 0; d < nd; ++d) acc[d] += static_cast<double>(z[i]) * rows[i * D + d0 + d];
+      weighted_rows(z, rows + d0, n, D, nd, acc);
       for (int64_t d = 0; d < nd; ++d) out[h * D + d0 + d] = rounded<A>(acc[d] / sum);
     }
   }
