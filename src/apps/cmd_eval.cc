@@ -167,9 +167,13 @@ class Evaluation {
   }
 
   Status run_compare_pool(const SuiteIndex& suites, const std::vector<EvalText>& texts,
-                          const std::vector<PromptPlan>& plans) {
+                          std::vector<PromptPlan> plans) {
     if (runner_.config().candidate_source_layer_id < 0)
       return error(Code::kUnsupported, "this model has no candidate pool");
+    // Prompts that the pool holds whole would only dilute the result.
+    const int64_t pool =
+        int64_t{runner_.config().candidate_topk_blocks} * runner_.config().candidate_block_size;
+    std::erase_if(plans, [pool](const PromptPlan& p) { return p.length + p.scored <= pool; });
     std::vector<EvalSuite> evidence;
     for (const std::string& name : suites.suites) {
       const bool asked = std::find(o_.suites.begin(), o_.suites.end(), name) != o_.suites.end();
