@@ -1,4 +1,4 @@
-// A thousand random schedules of some hundred events each on small pools: arrivals, cancels, deadlines, preemption, drafts, lost
+// Thousands of random schedules on small pools: arrivals, cancels, deadlines, preemption, drafts, lost
 // snapshots and blocks, outside leases, store loads, one and two steps in flight. After every event every
 // invariant holds; at the end nothing is held, nobody is lost, and the recorded log decides the same again.
 #include <gtest/gtest.h>
@@ -330,7 +330,7 @@ class World {
 
 TEST(SchedulerProperty, RandomSchedules) {
   int64_t preemptions = 0, hits = 0, evictions = 0, revocations = 0, loads = 0;
-  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+  for (uint64_t seed = 1; seed <= 3000; ++seed) {
     World w(seed);
     w.run(40);
     if (w.broken()) FAIL() << "seed " << seed;
