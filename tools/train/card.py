@@ -1,6 +1,6 @@
 """Writes the model card models/deepinfer-tiny/README.md from measured results only.
 
-    python tools/train/card.py --log build/train/stage1/log.jsonl [--draft build/train/draft.log] [--scores FILE] [--stage 1]
+    python tools/train/card.py --history weights/latest.safetensors.json --log build/train/stage1/log.jsonl [--draft FILE] [--scores FILE]
 """
 import argparse
 import json
@@ -20,27 +20,42 @@ def lines(path):
         return [json.loads(line) for line in f if line.startswith("{")]
 
 
+def parameters(cfg):
+    """Counts in millions by class, in words."""
+    from model import Model
+    groups = {"routed experts": 0, "Engram tables": 0, "embedding and head": 0, "draft stages": 0, "the rest": 0}
+    for name, p in Model(cfg).named_parameters():
+        kind = "draft stages" if name.startswith("mtp.") else "Engram tables" if "engram.embed" in name else \
+            "embedding and head" if name in ("embed.weight", "head.weight") else \
+            "routed experts" if ".experts." in name and "shared" not in name else "the rest"
+        groups[kind] += p.numel()
+    return f"{sum(groups.values()) / 1e6:.1f} million: " + ", ".join(f"{k} {v / 1e6:.1f}" for k, v in groups.items())
+
+
 def card(args):
     cfg = config.Config.load(os.path.join(MODEL, "config.json"))
     log = lines(args.log)
-    steps = [r for r in log if "tok_s" in r]
     ends = [r for r in log if r.get("event") == "evaluation"]
-    tokens, minutes = args.tokens or steps[-1]["tokens"], args.minutes or steps[-1]["minutes"]
+    with open(args.history, encoding="utf-8") as f:
+        history = json.load(f)
+    tokens, minutes, stage = sum(h["tokens"] for h in history), sum(h["minutes"] for h in history), history[-1]["stage"]
+    length = max(h["settings"]["length"] for h in history)
+    count = parameters(cfg)
     out = [f"""# deepinfer-tiny
 
 A small language model of exactly the DeepSeek-V4.1 architecture, trained from scratch for this project so that the program can be
 tried and measured without the released weights. It knows very little; do not use it for anything that matters.
 
-**State: stage {args.stage} of 4. {'Training is not finished: expect wrong answers in every skill.' if args.stage < 4 else 'Training is finished.'}**
+**State: stage {stage} of 4, {tokens / 1e6:.2f} million tokens. {'Training has only begun: expect wrong answers in every skill.' if stage < 4 else ''}**
 
 | | |
 |---|---|
-| parameters | 25.2 million: routed experts 11.8, Engram tables 6.2, embedding and head 1.6, drafts 2.7, the rest 2.9 |
+| parameters | {count} |
 | layers | {cfg.layers}, hidden {cfg.hidden}, {cfg.hc} residual streams, {cfg.heads} heads of {cfg.head_dim}, window {cfg.window} |
 | compressed attention | ratios {cfg.ratios[:cfg.layers]}, KV sources {cfg.kv_sources}, index sources {cfg.index_sources} (top {cfg.index_topk}), candidate pool {cfg.candidate_blocks} blocks of {cfg.candidate_block} |
 | experts | {cfg.experts} of width {cfg.inter}, {cfg.expert_topk} per token, one shared |
 | Engram | layers {cfg.engram_layers}, {cfg.ngram - 1} n-gram sizes, {cfg.engram_heads} heads of {cfg.engram_dim}, rows {cfg.engram_rows()} |
-| context | {cfg.max_positions} positions, YaRN from {cfg.yarn_original}; trained on at most {args.length} tokens so far |
+| context | {cfg.max_positions} positions, YaRN from {cfg.yarn_original}; trained on rows of at most {length} tokens so far |
 | formats | FP8 E4M3 in 32x32 tiles, MXFP4 experts, E8M0 scales, FP8 Engram rows; trained in these formats, caches quantised too |
 | vocabulary | {cfg.vocab}, byte-level BPE, every digit one token, special tokens of V4.1 |
 | training | {tokens:,} tokens, {minutes:.0f} minutes on two shared CPU cores |
@@ -85,8 +100,5 @@ if __name__ == "__main__":
     parser.add_argument("--log", required=True)
     parser.add_argument("--draft", default="")
     parser.add_argument("--scores", default="")
-    parser.add_argument("--stage", type=int, default=1)
-    parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--tokens", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=0)
+    parser.add_argument("--history", required=True)
     card(parser.parse_args())

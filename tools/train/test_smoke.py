@@ -19,7 +19,7 @@ def run(script, *args):
 
 def test_train_export_load(tmp_path):
     settings = json.dumps({"rows": 4, "share_text": 0.0, "decoder": 192, "warmup": 2})
-    log = run("train.py", "--stage", "1", "--steps", "3", "--fresh", "--out", str(tmp_path / "stage"), "--override", settings,
+    log = run("train.py", "--stage", "1", "--steps", "3", "--fresh", "--init", "scratch", "--out", str(tmp_path / "stage"), "--override", settings,
               "--eval-items", "2", "--log-seconds", "0")
     losses = [r["loss"] for r in log if "loss" in r]
     assert len(losses) == 3 and all(6 < x < 9 for x in losses) and losses[-1] < losses[0]
@@ -69,3 +69,30 @@ def test_draft_equals_reference():
         got, conf = draft.heads(fast, h2, normed, previous[None])
     assert float((got[0].double() - want).norm() / want.norm()) < 0.05
     assert float((conf[0].double() - want_conf).abs().max()) < 0.3
+
+
+def test_planted_heads_continue_a_repetition():
+    """At initialisation the matching head of layer 1 already looks at the token after the previous occurrence."""
+    import fast as fast_lib
+    import train as main_lib
+    model = main_lib.plant_heads(main_lib.initialise(main_lib.build_model(), 1), 1)
+    worker, seen = fast_lib.Fast(model, max_positions=128), []
+    original = fast_lib.AttentionOp.apply
+
+    def spy(q, kw, km, sink, *rest):
+        o, lse = original(q, kw, km, sink, *rest)
+        z = torch.einsum("bshd,bkd->bhsk", q.float(), kw.float()) * q.shape[-1] ** -0.5
+        seen.append(torch.exp(z - lse.transpose(1, 2)[..., None]))
+        return o, lse
+
+    part = torch.randint(3, 4079, (30,), generator=torch.Generator().manual_seed(0)).tolist()
+    tokens = torch.tensor([[0] + part * 2 + [2]])
+    fast_lib.AttentionOp.apply = staticmethod(spy)
+    try:
+        with torch.no_grad():
+            worker.forward(worker.batch(tokens, torch.zeros_like(tokens)))
+    finally:
+        fast_lib.AttentionOp.apply = original
+    i = torch.arange(35, 60)
+    assert seen[0][0, 0, i, i - 1].mean() > 0.5           # layer 0, head 0: one back
+    assert seen[1][0, 3, i, i - 29].mean() > 0.2          # layer 1, head 3: behind the earlier occurrence

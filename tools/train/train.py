@@ -2,9 +2,10 @@
 
     python tools/train/train.py --stage 1            (see README.md; run.sh sets the environment)
 
-A stage reads `weights/stage<n-1>.safetensors` (bf16, the running average of the weights; stage 1 starts from a seeded
-random model), trains for at most `minutes` and writes `build/train/stage<n>/`: log.jsonl, last.pt (everything, for an
-interrupted stage) and weights.safetensors (what is committed as `weights/stage<n>.safetensors`).
+A stage starts from `weights/latest.safetensors` (bf16, the running average of the weights; --init scratch: a seeded random
+model), trains for at most `minutes` and writes `build/train/stage<n>/`: log.jsonl, last.pt (everything, for an interrupted
+stage), weights.safetensors and its history weights.safetensors.json (both are committed as `weights/latest.safetensors*`).
+A stage may be run several times.
 """
 import argparse
 from concurrent.futures import ThreadPoolExecutor
@@ -272,9 +273,13 @@ def train(args):
     if not args.no_planted:
         plant_heads(model, args.seed)
     last = os.path.join(out, "last.pt")
-    start_weights = args.init or os.path.join(HERE, "weights", f"stage{args.stage - 1}.safetensors")
+    start_weights = args.init or os.path.join(HERE, "weights", "latest.safetensors")
+    history = []
+    if start_weights != "scratch" and os.path.exists(start_weights + ".json"):
+        with open(start_weights + ".json", encoding="utf-8") as f:
+            history = json.load(f)
     resume = torch.load(last, weights_only=False) if os.path.exists(last) and not args.fresh else None
-    if resume is None and os.path.exists(start_weights):
+    if resume is None and start_weights != "scratch" and os.path.exists(start_weights):
         say(event="warm start", weights=os.path.basename(start_weights), missing=len(load_weights(model, start_weights)))
 
     muon_p, adam_p, index_p, _ = optim.split(model)
@@ -411,6 +416,9 @@ def train(args):
                         "count": average.count, "elapsed": elapsed, "step": step, "seen": seen}, last + ".tmp")
             os.replace(last + ".tmp", last)
             save_weights(os.path.join(out, "weights.safetensors"), average.state)
+            with open(os.path.join(out, "weights.safetensors.json"), "w", encoding="utf-8") as f:
+                json.dump(history + [{"stage": args.stage, "steps": step, "tokens": seen, "minutes": round(elapsed / 60, 1), "settings": stage}], f, indent=1)
+                f.write("\n")
             last_save = time.time()
     say(event="end", step=step, tokens=seen)
 
