@@ -19,6 +19,8 @@ void add_synth(Program& program);
 void add_generate(Program& program);
 void add_selfcheck(Program& program);
 void add_doctor(Program& program);
+void add_render(Program& program);
+void add_parse(Program& program);
 void add_eval(Program& program);
 
 }  // namespace deepinfer

@@ -13,6 +13,8 @@ int main(int argc, char** argv) {
   deepinfer::add_inspect(program);
   deepinfer::add_synth(program);
   deepinfer::add_selfcheck(program);
+  deepinfer::add_render(program);
+  deepinfer::add_parse(program);
   deepinfer::add_doctor(program);
   deepinfer::add_eval(program);
   try {
