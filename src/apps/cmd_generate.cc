@@ -41,34 +41,47 @@ Result<std::string> read_prompt(const Options& o) {
   if (!o.prompt.empty()) return o.prompt;
   if (!o.prompt_file.empty() && o.prompt_file != "-") return read_file(o.prompt_file, kPromptLimitBytes);
   if (o.prompt_file.empty() && isatty(STDIN_FILENO) != 0) {
-    return error(Code::kInvalidArgument, "no prompt: give --prompt TEXT, --prompt-file FILE, or text on standard input");
+    return error(Code::kInvalidArgument,
+                 "no prompt: give --prompt TEXT, --prompt-file FILE, or text on standard input");
   }
   return read_descriptor(STDIN_FILENO, "standard input", kPromptLimitBytes);
 }
 
-double per_second(int64_t n, int64_t ns) { return ns > 0 ? static_cast<double>(n) * 1e9 / static_cast<double>(ns) : 0.0; }
+double per_second(int64_t n, int64_t ns) {
+  return ns > 0 ? static_cast<double>(n) * 1e9 / static_cast<double>(ns) : 0.0;
+}
 
 const char* finish_name(GenerateStats::Finish f) {
   switch (f) {
-    case GenerateStats::Finish::kStop: return "stop";
-    case GenerateStats::Finish::kLength: return "length";
-    case GenerateStats::Finish::kCancelled: return "cancelled";
+    case GenerateStats::Finish::kStop:
+      return "stop";
+    case GenerateStats::Finish::kLength:
+      return "length";
+    case GenerateStats::Finish::kCancelled:
+      return "cancelled";
   }
   return "unknown";
 }
 
-void report(const Options& o, const GenerateStats& s, const std::vector<int32_t>& ids, const std::string& text, const LoadedModel& m) {
-  double prefill = per_second(s.prompt_tokens, s.prefill_ns), decode = per_second(s.generated_tokens, s.decode_ns);
+void report(const Options& o, const GenerateStats& s, const std::vector<int32_t>& ids,
+            const std::string& text, const LoadedModel& m) {
+  double prefill = per_second(s.prompt_tokens, s.prefill_ns),
+         decode = per_second(s.generated_tokens, s.decode_ns);
   if (o.json) {
     nlohmann::ordered_json j;
     j["model"] = m.dir;
     j["text"] = text;
     j["token_ids"] = ids;
     j["finish_reason"] = finish_name(s.finish);
-    j["usage"] = {{"prompt_tokens", s.prompt_tokens}, {"completion_tokens", s.generated_tokens}, {"total_tokens", s.prompt_tokens + s.generated_tokens}};
-    j["timing"] = {{"prefill_ms", static_cast<double>(s.prefill_ns) / 1e6}, {"decode_ms", static_cast<double>(s.decode_ns) / 1e6},
-                   {"prefill_tokens_per_s", prefill},                         {"decode_tokens_per_s", decode},
-                   {"steps", s.steps},                                        {"drafted", s.drafted},
+    j["usage"] = {{"prompt_tokens", s.prompt_tokens},
+                  {"completion_tokens", s.generated_tokens},
+                  {"total_tokens", s.prompt_tokens + s.generated_tokens}};
+    j["timing"] = {{"prefill_ms", static_cast<double>(s.prefill_ns) / 1e6},
+                   {"decode_ms", static_cast<double>(s.decode_ns) / 1e6},
+                   {"prefill_tokens_per_s", prefill},
+                   {"decode_tokens_per_s", decode},
+                   {"steps", s.steps},
+                   {"drafted", s.drafted},
                    {"accepted", s.accepted}};
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return;
@@ -76,8 +89,11 @@ void report(const Options& o, const GenerateStats& s, const std::vector<int32_t>
   fmt::print("\n");
   std::fflush(stdout);
   if (o.quiet) return;
-  fmt::print(stderr, "[{} prompt + {} generated tokens, {}; prefill {:.0f} tok/s, decode {:.0f} tok/s; {} steps, drafts {}/{} accepted]\n",
-             s.prompt_tokens, s.generated_tokens, finish_name(s.finish), prefill, decode, s.steps, s.accepted, s.drafted);
+  fmt::print(stderr,
+             "[{} prompt + {} generated tokens, {}; prefill {:.0f} tok/s, decode {:.0f} tok/s; {} steps, "
+             "drafts {}/{} accepted]\n",
+             s.prompt_tokens, s.generated_tokens, finish_name(s.finish), prefill, decode, s.steps, s.accepted,
+             s.drafted);
 }
 
 int run_generate(Options o) {
@@ -100,7 +116,8 @@ int run_generate(Options o) {
   ThreadPool pool(o.threads > 0 ? o.threads : ThreadPool::usable_cpus());
   Forward<float> model(m.weights.get(), &pool, {});
   int64_t block = model.layout().block_tokens;
-  BlockPool blocks(model.layout().block_bytes, (static_cast<int64_t>(prompt.size()) + o.generate.max_tokens + block) / block + 1);
+  BlockPool blocks(model.layout().block_bytes,
+                   (static_cast<int64_t>(prompt.size()) + o.generate.max_tokens + block) / block + 1);
 
   StopFlag stop;
   std::string produced;
@@ -134,24 +151,33 @@ void add_generate(Program& program) {
   auto o = std::make_shared<Options>();
   o->generate.max_tokens = -1;
   CLI::App* cmd = program.app->add_subcommand("generate", "Print the model's continuation of a prompt");
-  cmd->add_option("--model", o->model, "Checkpoint directory in the released format (default: the small model)");
+  cmd->add_option("--model", o->model,
+                  "Checkpoint directory in the released format (default: the small model)");
   cmd->add_option("--prompt", o->prompt, "The user's text");
   cmd->add_option("--prompt-file", o->prompt_file, "Read the text from a file, - for standard input");
   cmd->add_option("--system", o->chat.system, "System text");
   cmd->add_flag("--raw", o->chat.raw, "No chat template: continue the bare text");
   cmd->add_flag("--thinking", o->chat.thinking, "Let the model reason first");
-  cmd->add_option("--max-tokens", o->generate.max_tokens, "Stop after this many tokens (default 256)")->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  cmd->add_option("--max-tokens", o->generate.max_tokens, "Stop after this many tokens (default 256)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   cmd->add_option("--temperature", o->generate.sampling.temperature, "0 = greedy (default)");
   cmd->add_option("--top-p", o->generate.sampling.top_p, "Nucleus size in (0, 1]");
   cmd->add_option("--top-k", o->generate.sampling.top_k, "Keep the k most likely tokens, 0 = all");
-  cmd->add_option("--min-p", o->generate.sampling.min_p, "Keep tokens with this share of the best one's probability");
-  cmd->add_option("--seed", o->generate.sampling.seed, "Seed of the draws; the same seed gives the same text");
+  cmd->add_option("--min-p", o->generate.sampling.min_p,
+                  "Keep tokens with this share of the best one's probability");
+  cmd->add_option("--seed", o->generate.sampling.seed,
+                  "Seed of the draws; the same seed gives the same text");
   cmd->add_flag("--no-speculate", o->no_speculate, "Do not draft; the text is the same");
-  cmd->add_option("--drafts", o->generate.drafts, "Drafts verified per step (default: the model's block)")->check(CLI::Range(0, 64));
+  cmd->add_option("--drafts", o->generate.drafts, "Drafts verified per step (default: the model's block)")
+      ->check(CLI::Range(0, 64));
   cmd->add_flag("--exact", o->exact, "Exact decoder state after prefill instead of bounded replay");
-  cmd->add_option("--keep", o->keep, "Decoder rows replayed at the end of prefill (default window + drafts + 1)")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  cmd->add_option("--chunk", o->generate.chunk, "Prefill rows per call; never changes the text")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  cmd->add_option("--threads", o->threads, "Threads (default: all usable CPUs); never changes the text")->check(CLI::Range(1, 4096));
+  cmd->add_option("--keep", o->keep,
+                  "Decoder rows replayed at the end of prefill (default window + drafts + 1)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  cmd->add_option("--chunk", o->generate.chunk, "Prefill rows per call; never changes the text")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  cmd->add_option("--threads", o->threads, "Threads (default: all usable CPUs); never changes the text")
+      ->check(CLI::Range(1, 4096));
   cmd->add_flag("--json", o->json, "Print one JSON object with text, token_ids, usage and timing");
   cmd->add_flag("--quiet", o->quiet, "No line of statistics");
   cmd->callback([&program, o] { program.run = [o] { return run_generate(*o); }; });

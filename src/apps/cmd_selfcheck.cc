@@ -1,5 +1,5 @@
-// `deepinfer selfcheck`: is the arithmetic of this machine good enough on this checkpoint? Native mode against exact arithmetic, beside
-// what the vendor's own rounding points cost.
+// `deepinfer selfcheck`: is the arithmetic of this machine good enough on this checkpoint? Native mode
+// against exact arithmetic, beside what the vendor's own rounding points cost.
 #include <fmt/format.h>
 
 #include <memory>
@@ -22,11 +22,16 @@ struct Options {
 };
 
 nlohmann::ordered_json to_json(const Divergence& d) {
-  return {{"positions", d.positions}, {"top1_agreement", d.top1_agreement}, {"kl_mean", d.kl_mean}, {"kl_p99", d.kl_p99}, {"kl_max", d.kl_max}};
+  return {{"positions", d.positions},
+          {"top1_agreement", d.top1_agreement},
+          {"kl_mean", d.kl_mean},
+          {"kl_p99", d.kl_p99},
+          {"kl_max", d.kl_max}};
 }
 
 void print_row(const char* name, const Divergence& d) {
-  fmt::print("{:<28} {:>9} {:>8.2f} % {:>12.3e} {:>12.3e} {:>12.3e}\n", name, d.positions, 100 * d.top1_agreement, d.kl_mean, d.kl_p99, d.kl_max);
+  fmt::print("{:<28} {:>9} {:>8.2f} % {:>12.3e} {:>12.3e} {:>12.3e}\n", name, d.positions,
+             100 * d.top1_agreement, d.kl_mean, d.kl_p99, d.kl_max);
 }
 
 int run_selfcheck(const Options& o) {
@@ -39,7 +44,8 @@ int run_selfcheck(const Options& o) {
   // A fixed pseudo-random text of ordinary ids: the comparison is of arithmetic, not of language.
   int64_t n = std::min(o.tokens, c.max_position_embeddings);
   std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>((7 + 37 * i + i * i) % std::max<int64_t>(1, c.vocab_size - 6)));
+  for (int64_t i = 0; i < n; ++i)
+    tokens.push_back(static_cast<int32_t>((7 + 37 * i + i * i) % std::max<int64_t>(1, c.vocab_size - 6)));
   ThreadPool pool(o.threads > 0 ? o.threads : ThreadPool::usable_cpus());
   auto r = selfcheck(*loaded->weights, tokens, &pool);
   if (!r.ok()) {
@@ -58,11 +64,14 @@ int run_selfcheck(const Options& o) {
     return ok ? 0 : 1;
   }
   fmt::print("{} ({} positions, kernels: {})\n\n", loaded->dir, n, instruction_level());
-  fmt::print("{:<28} {:>9} {:>10} {:>12} {:>12} {:>12}\n", "against exact arithmetic", "positions", "same top", "KL mean", "KL p99", "KL max");
+  fmt::print("{:<28} {:>9} {:>10} {:>12} {:>12} {:>12}\n", "against exact arithmetic", "positions",
+             "same top", "KL mean", "KL p99", "KL max");
   print_row("native (what is served)", r->native);
   print_row("the format's rounding points", r->ref_mode);
-  fmt::print("\n{}\n", ok ? "ok: native mode is no further from exact arithmetic than the format's own rounding points"
-                          : "NOT OK: native mode is further from exact arithmetic than the format's own rounding points");
+  fmt::print(
+      "\n{}\n",
+      ok ? "ok: native mode is no further from exact arithmetic than the format's own rounding points"
+         : "NOT OK: native mode is further from exact arithmetic than the format's own rounding points");
   return ok ? 0 : 1;
 }
 
@@ -70,9 +79,11 @@ int run_selfcheck(const Options& o) {
 
 void add_selfcheck(Program& program) {
   auto o = std::make_shared<Options>();
-  CLI::App* cmd = program.app->add_subcommand("selfcheck", "Compare native arithmetic with exact arithmetic on a checkpoint");
+  CLI::App* cmd = program.app->add_subcommand(
+      "selfcheck", "Compare native arithmetic with exact arithmetic on a checkpoint");
   cmd->add_option("model", o->model, "Checkpoint directory (default: the small model)");
-  cmd->add_option("--tokens", o->tokens, "Positions to compare")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  cmd->add_option("--tokens", o->tokens, "Positions to compare")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   cmd->add_option("--threads", o->threads, "Threads")->check(CLI::Range(1, 4096));
   cmd->add_flag("--json", o->json, "Print one JSON object");
   cmd->callback([&program, o] { program.run = [o] { return run_selfcheck(*o); }; });

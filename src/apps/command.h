@@ -1,5 +1,6 @@
-// How a subcommand joins the `deepinfer` program: one function per file that adds its options to the command line and stores what to
-// run. Exit codes: 0 done, 1 the work failed or the data is bad, 2 the command line is wrong.
+// How a subcommand joins the `deepinfer` program: one function per file that adds its options to the command
+// line and stores what to run. Exit codes: 0 done, 1 the work failed or the data is bad, 2 the command line
+// is wrong.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -12,7 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The shipped model: named by the environment, beside the program (build/release/bin/deepinfer -> models/), or installed.
+// The shipped model: named by the environment, beside the program (build/release/bin/deepinfer -> models/),
+// or installed.
 std::string shipped_model() {
   if (const char* env = std::getenv("DEEPINFER_MODEL"); env != nullptr && *env != '\0') return env;
   std::error_code ec;
@@ -29,9 +30,12 @@ std::string shipped_model() {
 Result<std::string> synthetic_stand_in() {
   std::error_code ec;
   fs::path base;
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') base = cache;
-  else if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') base = fs::path(home) / ".cache";
-  else base = fs::temp_directory_path(ec);
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
+    base = cache;
+  else if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    base = fs::path(home) / ".cache";
+  else
+    base = fs::temp_directory_path(ec);
   fs::path dir = base / "deepinfer" / "synthetic-t1";
   if (fs::exists(dir / "config.json", ec)) return dir.string();
   fs::create_directories(dir.parent_path(), ec);
@@ -49,14 +53,19 @@ Result<LoadedModel> load_model(const std::string& dir) {
   m.dir = dir.empty() ? shipped_model() : dir;
   if (m.dir.empty()) {
     DI_ASSIGN(m.dir, synthetic_stand_in());
-    m.notice = "note: no trained model here yet; this is a synthetic checkpoint (t1) with random weights, so the text is noise: " + m.dir;
+    m.notice =
+        "note: no trained model here yet; this is a synthetic checkpoint (t1) with random weights, so the "
+        "text is noise: " +
+        m.dir;
   }
   DI_ASSIGN(ModelWeights weights, load_checkpoint(m.dir));
   m.weights = std::make_unique<ModelWeights>(std::move(weights));
   DI_ASSIGN(Tokenizer tokenizer, Tokenizer::from_file((fs::path(m.dir) / "tokenizer.json").string()));
   if (tokenizer.vocab_size() > m.weights->config.vocab_size) {
-    return error(Code::kInvalidData, "{}/tokenizer.json has ids up to {} but the model's vocabulary has {}; the two do not belong together", m.dir,
-                 tokenizer.vocab_size() - 1, m.weights->config.vocab_size);
+    return error(Code::kInvalidData,
+                 "{}/tokenizer.json has ids up to {} but the model's vocabulary has {}; the two do not "
+                 "belong together",
+                 m.dir, tokenizer.vocab_size() - 1, m.weights->config.vocab_size);
   }
   m.tokenizer = std::make_unique<Tokenizer>(std::move(tokenizer));
   return m;

@@ -1,4 +1,5 @@
-// Which model a command runs: the directory given, or the default that needs no argument. Shared by the commands that generate.
+// Which model a command runs: the directory given, or the default that needs no argument. Shared by the
+// commands that generate.
 #pragma once
 
 #include <memory>
@@ -17,8 +18,8 @@ struct LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-// `dir` empty: the shipped small model (DEEPINFER_MODEL, or models/deepinfer-tiny beside the program or in its source tree), else a
-// synthetic t1 checkpoint made in the user's cache folder, and the notice says so.
+// `dir` empty: the shipped small model (DEEPINFER_MODEL, or models/deepinfer-tiny beside the program or in
+// its source tree), else a synthetic t1 checkpoint made in the user's cache folder, and the notice says so.
 Result<LoadedModel> load_model(const std::string& dir);
 
 }  // namespace deepinfer

@@ -25,7 +25,6 @@ std::array<float, 256> make_e4m3_table() {
   return t;
 }
 
-
 float block_amax(const float* x, size_t n) {
   float m = 0.0f;
   for (size_t i = 0; i < n; ++i) m = std::max(m, std::fabs(x[i]));
@@ -47,7 +46,8 @@ uint8_t f32_to_e4m3(float f) {
   const uint8_t sign = std::signbit(f) ? 0x80 : 0;
   if (std::isnan(f)) return sign | 0x7f;
   const float a = std::min(std::fabs(f), 448.0f);
-  // Below 2^-6 the grid is 2^-9: adding 2^14 leaves those steps, rounded to even, in the low bits. Eight steps are the first normal code.
+  // Below 2^-6 the grid is 2^-9: adding 2^14 leaves those steps, rounded to even, in the low bits. Eight
+  // steps are the first normal code.
   if (a < 0.015625f) return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(a + 16384.0f) & 15u));
   const uint32_t u = std::bit_cast<uint32_t>(a);
   const uint32_t rounded = (u + 0x7ffffu + ((u >> 20) & 1u)) >> 20;  // exponent and three mantissa bits
@@ -58,14 +58,22 @@ uint8_t f32_to_e2m1(float f) {
   uint8_t sign = std::signbit(f) ? 8 : 0;
   float a = std::fabs(f);
   uint8_t code;
-  if (a <= 0.25f) code = 0;
-  else if (a < 0.75f) code = 1;
-  else if (a <= 1.25f) code = 2;
-  else if (a < 1.75f) code = 3;
-  else if (a <= 2.5f) code = 4;
-  else if (a < 3.5f) code = 5;
-  else if (a <= 5.0f) code = 6;
-  else code = 7;
+  if (a <= 0.25f)
+    code = 0;
+  else if (a < 0.75f)
+    code = 1;
+  else if (a <= 1.25f)
+    code = 2;
+  else if (a < 1.75f)
+    code = 3;
+  else if (a <= 2.5f)
+    code = 4;
+  else if (a < 3.5f)
+    code = 5;
+  else if (a <= 5.0f)
+    code = 6;
+  else
+    code = 7;
   return sign | code;
 }
 

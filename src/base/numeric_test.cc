@@ -1,4 +1,5 @@
-// The number formats against bytes of the released checkpoint and the worked vectors of model specification 12.4.
+// The number formats against bytes of the released checkpoint and the worked vectors of model
+// specification 12.4.
 #include "base/numeric.h"
 
 #include <gtest/gtest.h>
@@ -28,14 +29,16 @@ std::vector<float> ramp() {
 
 TEST(Numeric, ReleasedFp8Bytes) {
   const uint8_t bytes[8] = {0xd8, 0x71, 0xf2, 0x79, 0x70, 0x69, 0xf0, 0xe5};
-  const float want[8] = {-0.00390625f, 0.03515625f, -0.0390625f, 0.0703125f, 0.03125f, 0.017578125f, -0.03125f, -0.0126953125f};
+  const float want[8] = {-0.00390625f, 0.03515625f,  -0.0390625f, 0.0703125f,
+                         0.03125f,     0.017578125f, -0.03125f,   -0.0126953125f};
   for (int i = 0; i < 8; ++i) EXPECT_EQ(e4m3_to_f32(bytes[i]) * e8m0_to_f32(0x73), want[i]);
 }
 
 TEST(Numeric, ReleasedFp4BytesLowNibbleFirst) {
   const uint8_t bytes[16] = {0xa0, 0xa8, 0xec, 0x4a, 0xad, 0xaf, 0x42, 0xaa};
-  const float want[16] = {0,          -0.0078125f,   0,          -0.0078125f, -0.015625f, -0.03125f,   -0.0078125f, 0.015625f,
-                          -0.0234375f, -0.0078125f, -0.046875f, -0.0078125f, 0.0078125f, 0.015625f, -0.0078125f, -0.0078125f};
+  const float want[16] = {0,           -0.0078125f, 0,           -0.0078125f, -0.015625f, -0.03125f,
+                          -0.0078125f, 0.015625f,   -0.0234375f, -0.0078125f, -0.046875f, -0.0078125f,
+                          0.0078125f,  0.015625f,   -0.0078125f, -0.0078125f};
   float out[32];
   dequant_fp4_32(bytes, 0x78, out);
   for (int i = 0; i < 16; ++i) EXPECT_EQ(out[i], want[i]) << i;
@@ -96,7 +99,8 @@ TEST(Numeric, E8m0IsAPowerOfTwo) {
 // Every value between two neighbouring codes goes to the nearer one, a tie to the even code.
 TEST(Numeric, E4m3NearestEven) {
   for (int c = 0; c < 0x7e; ++c) {
-    float a = e4m3_to_f32(static_cast<uint8_t>(c)), b = e4m3_to_f32(static_cast<uint8_t>(c + 1)), m = (a + b) / 2;
+    float a = e4m3_to_f32(static_cast<uint8_t>(c)), b = e4m3_to_f32(static_cast<uint8_t>(c + 1)),
+          m = (a + b) / 2;
     EXPECT_EQ(f32_to_e4m3(m), (c & 1) ? c + 1 : c);
     EXPECT_EQ(f32_to_e4m3(std::nextafter(m, 0.0f)), c);
     EXPECT_EQ(f32_to_e4m3(std::nextafter(m, 1000.0f)), c + 1);

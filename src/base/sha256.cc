@@ -10,7 +10,9 @@ namespace deepinfer {
 struct Sha256::Context {
   Context() : md(EVP_MD_CTX_new()) { start(); }
   ~Context() { EVP_MD_CTX_free(md); }
-  void start() { DI_CHECK(md != nullptr && EVP_DigestInit_ex(md, EVP_sha256(), nullptr) == 1, "OpenSSL has no SHA-256"); }
+  void start() {
+    DI_CHECK(md != nullptr && EVP_DigestInit_ex(md, EVP_sha256(), nullptr) == 1, "OpenSSL has no SHA-256");
+  }
   EVP_MD_CTX* md;
 };
 
@@ -31,7 +33,9 @@ Digest Sha256::finish() {
   return d;
 }
 
-Digest sha256(std::string_view bytes) { return Sha256().update(bytes).finish(); }
+Digest sha256(std::string_view bytes) {
+  return Sha256().update(bytes).finish();
+}
 
 std::string to_hex(std::span<const uint8_t> bytes) {
   std::string s;

@@ -1,5 +1,5 @@
-// SHA-256 of bytes in pieces: the identity of cached blocks and of files. Uses the system's OpenSSL (hardware instructions where there are).
-// Threads: one object per thread of use.
+// SHA-256 of bytes in pieces: the identity of cached blocks and of files. Uses the system's OpenSSL (hardware
+// instructions where there are). Threads: one object per thread of use.
 #pragma once
 
 #include <array>

@@ -8,17 +8,28 @@ namespace deepinfer {
 
 const char* code_name(Code code) {
   switch (code) {
-    case Code::kOk: return "ok";
-    case Code::kInvalidArgument: return "invalid argument";
-    case Code::kInvalidConfig: return "invalid configuration";
-    case Code::kInvalidData: return "invalid data";
-    case Code::kNotFound: return "not found";
-    case Code::kUnsupported: return "unsupported";
-    case Code::kResourceExhausted: return "resource exhausted";
-    case Code::kDeadlineExceeded: return "deadline exceeded";
-    case Code::kCancelled: return "cancelled";
-    case Code::kIo: return "input/output error";
-    case Code::kUnavailable: return "unavailable";
+    case Code::kOk:
+      return "ok";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kInvalidConfig:
+      return "invalid configuration";
+    case Code::kInvalidData:
+      return "invalid data";
+    case Code::kNotFound:
+      return "not found";
+    case Code::kUnsupported:
+      return "unsupported";
+    case Code::kResourceExhausted:
+      return "resource exhausted";
+    case Code::kDeadlineExceeded:
+      return "deadline exceeded";
+    case Code::kCancelled:
+      return "cancelled";
+    case Code::kIo:
+      return "input/output error";
+    case Code::kUnavailable:
+      return "unavailable";
   }
   return "unknown";
 }

@@ -1,6 +1,6 @@
-// All weights of a model as views, whatever they came from: a mapped checkpoint in the released formats, or the exact
-// synthetic values of the golden runs. Knows names and formats, no arithmetic.
-// Source: model specification 9 and 12.7.
+// All weights of a model as views, whatever they came from: a mapped checkpoint in the released formats, or
+// the exact synthetic values of the golden runs. Knows names and formats, no arithmetic. Source: model
+// specification 9 and 12.7.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct IndexerWeights {
 };
 
 struct EngramWeights {
-  MatrixView table;  // [rows, engram_head_dim], mapped, gathered by row
-  MatrixView wkv;    // [(hc+1)*H, lookup width]
+  MatrixView table;                // [rows, engram_head_dim], mapped, gathered by row
+  MatrixView wkv;                  // [(hc+1)*H, lookup width]
   SmallTensor q_weight, k_weight;  // [hc*H]
 };
 
@@ -48,7 +48,7 @@ struct BlockWeights {
   HcSite hc_attn, hc_ffn;
   MatrixView wq_a, wq_b, wkv, wo_a, wo_b;
   SmallTensor q_norm, kv_norm, attn_sink;
-  MatrixView gate;                  // [E, H] bf16
+  MatrixView gate;  // [E, H] bf16
   SmallTensor gate_bias, gate_bias_vl;
   std::vector<ExpertWeights> experts;
   ExpertWeights shared;
@@ -69,25 +69,27 @@ struct ModelWeights {
   MatrixView embed, head;  // [V, H]
   SmallTensor norm;
   MatrixView image_start, image_end, image_newline;  // [1, H]
-  std::vector<BlockWeights> layers;  // num_hidden_layers
-  std::vector<BlockWeights> mtp;     // num_nextn_predict_layers
+  std::vector<BlockWeights> layers;                  // num_hidden_layers
+  std::vector<BlockWeights> mtp;                     // num_nextn_predict_layers
   DraftWeights draft;
-  std::vector<int32_t> token_map;    // compressed id per token id, for Engram
+  std::vector<int32_t> token_map;  // compressed id per token id, for Engram
   // Keeps mappings and buffers alive; views point into it.
   std::shared_ptr<const void> storage;
 };
 
-// The weights of model specification 12.7 without any quantisation, as F64 matrices (golden runs, math mode). Tiny configurations
-// only: kUnsupported above 2e9 elements. Token map: the tiny rule.
+// The weights of model specification 12.7 without any quantisation, as F64 matrices (golden runs, math mode).
+// Tiny configurations only: kUnsupported above 2e9 elements. Token map: the tiny rule.
 Result<ModelWeights> exact_synthetic_weights(const ModelConfig& config);
 
 struct LoadOptions {
-  bool check_values = false;  // scan every scale and norm for NaN (inspect --check); otherwise only small tensors are scanned
+  bool check_values =
+      false;  // scan every scale and norm for NaN (inspect --check); otherwise only small tensors are scanned
 };
 
-// Opens a checkpoint directory in the released format: config.json, model.safetensors.index.json (or one model.safetensors),
-// engram_token_map.i32 (or, for configurations that follow the tiny rule, none). Every tensor of the table must be there with its type
-// and shape and nothing else; the error lists what differs (first 20). Files are mapped, never copied whole.
+// Opens a checkpoint directory in the released format: config.json, model.safetensors.index.json (or one
+// model.safetensors), engram_token_map.i32 (or, for configurations that follow the tiny rule, none). Every
+// tensor of the table must be there with its type and shape and nothing else; the error lists what differs
+// (first 20). Files are mapped, never copied whole.
 Result<ModelWeights> load_checkpoint(const std::string& dir, const LoadOptions& options = {});
 
 }  // namespace deepinfer

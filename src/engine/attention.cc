@@ -1,5 +1,5 @@
-// CSA2 attention of a layer: queries and latents, the one softmax over window and selected entries, the grouped output projection.
-// Source: model specification 3.1, 3.5, 3.6.
+// CSA2 attention of a layer: queries and latents, the one softmax over window and selected entries, the
+// grouped output projection. Source: model specification 3.1, 3.5, 3.6.
 #include <cmath>
 
 #include "engine/forward_impl.h"
@@ -7,9 +7,10 @@
 namespace deepinfer {
 
 template <typename A>
-void Forward<A>::Impl::project_queries(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin,
-                                       bool publishes) {
-  int64_t H = c.hidden_size, R = c.q_lora_rank, D = c.head_dim, width = int64_t{c.num_attention_heads} * D, pairs = c.rotary_pairs();
+void Forward<A>::Impl::project_queries(const BlockWeights& b, int64_t T, const std::vector<A>& cos,
+                                       const std::vector<A>& sin, bool publishes) {
+  int64_t H = c.hidden_size, R = c.q_lora_rank, D = c.head_dim, width = int64_t{c.num_attention_heads} * D,
+          pairs = c.rotary_pairs();
   grow(&qr, T * R);
   grow(&kv, T * D);
   grow(&q, T * width);
@@ -42,7 +43,8 @@ void Forward<A>::Impl::project_queries(const BlockWeights& b, int64_t T, const s
   phase.run();
   for_rows(T, [&](int64_t t, int) {
     for (int h = 0; h < c.num_attention_heads; ++h) {
-      k.rope(q.data() + t * width + h * D + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs, static_cast<int>(pairs), false);
+      k.rope(q.data() + t * width + h * D + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs,
+             static_cast<int>(pairs), false);
     }
   });
   encode_latents(b, T, cos, sin);
@@ -50,21 +52,24 @@ void Forward<A>::Impl::project_queries(const BlockWeights& b, int64_t T, const s
 
 // kv -> norm -> rotate -> record, one per row.
 template <typename A>
-void Forward<A>::Impl::encode_latents(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin) {
+void Forward<A>::Impl::encode_latents(const BlockWeights& b, int64_t T, const std::vector<A>& cos,
+                                      const std::vector<A>& sin) {
   int64_t D = c.head_dim, pairs = c.rotary_pairs();
   grow(&latent_codes, T * layout.window.code_bytes);
   grow(&latent_scales, std::max<int64_t>(1, T * layout.window.scale_bytes));
   for_rows(T, [&](int64_t t, int) {
     A* row = kv.data() + t * D;
     k.rms_norm(row, b.kv_norm.template data<A>(), D, c.rms_norm_eps, row);
-    k.rope(row + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs, static_cast<int>(pairs), false);
+    k.rope(row + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs, static_cast<int>(pairs),
+           false);
     k.encode_record(layout.window.format, row, D, latent_codes.data() + t * layout.window.code_bytes,
                     latent_scales.data() + t * layout.window.scale_bytes);
   });
 }
 
-// Gathers the rows a query attends (window ascending, then selected entries ascending) and runs the softmax for all heads. The gather
-// of a row is shared by its heads; when there are fewer rows than threads the heads are spread instead.
+// Gathers the rows a query attends (window ascending, then selected entries ascending) and runs the softmax
+// for all heads. The gather of a row is shared by its heads; when there are fewer rows than threads the heads
+// are spread instead.
 template <typename A>
 void Forward<A>::Impl::attend_rows(int l, const RowSet& rows) {
   const LayerRole& role = roles[static_cast<size_t>(l)];
@@ -83,8 +88,9 @@ void Forward<A>::Impl::attend_rows(int l, const RowSet& rows) {
     for (int64_t at = std::max({floor, p - c.sliding_window + 1, int64_t{0}}); at <= p; ++at, ++n) {
       bool here = at >= s.begin;
       int64_t r = s.row0 + (at - s.begin);
-      k.decode_record(layout.window.format, here ? latent_codes.data() + r * layout.window.code_bytes : ring.codes(at),
-                      here ? latent_scales.data() + r * layout.window.scale_bytes : ring.scales(at), D, out + n * D);
+      k.decode_record(
+          layout.window.format, here ? latent_codes.data() + r * layout.window.code_bytes : ring.codes(at),
+          here ? latent_scales.data() + r * layout.window.scale_bytes : ring.scales(at), D, out + n * D);
     }
     if (role.ratio > 0) {
       const CacheLayout::Source& src = layout.sources[static_cast<size_t>(role.kv_slot)];
@@ -100,8 +106,8 @@ void Forward<A>::Impl::attend_rows(int l, const RowSet& rows) {
     return n;
   };
   auto attend_heads = [&](int64_t t, const A* gathered, int64_t n, int64_t h0, int64_t h1, A* scratch) {
-    k.attend(q.data() + (t * heads + h0) * D, gathered, n, D, static_cast<int>(h1 - h0), scale, b.attn_sink.template data<A>() + h0,
-             scratch, o.data() + (t * heads + h0) * D);
+    k.attend(q.data() + (t * heads + h0) * D, gathered, n, D, static_cast<int>(h1 - h0), scale,
+             b.attn_sink.template data<A>() + h0, scratch, o.data() + (t * heads + h0) * D);
   };
   if (T >= pool->threads()) {
     for_rows(T, [&](int64_t t, int wk) {
@@ -113,43 +119,52 @@ void Forward<A>::Impl::attend_rows(int l, const RowSet& rows) {
   }
   std::vector<A> gathered(static_cast<size_t>(T * max_rows * D));
   std::vector<int64_t> count(static_cast<size_t>(T));
-  for_rows(T, [&](int64_t t, int) { count[static_cast<size_t>(t)] = gather(t, gathered.data() + t * max_rows * D); });
+  for_rows(T, [&](int64_t t, int) {
+    count[static_cast<size_t>(t)] = gather(t, gathered.data() + t * max_rows * D);
+  });
   int64_t groups = std::min<int64_t>(heads, pool->threads());
   for_rows(T * groups, [&](int64_t i, int wk) {
     int64_t t = i / groups, g = i % groups, h0 = heads * g / groups, h1 = heads * (g + 1) / groups;
-    attend_heads(t, gathered.data() + t * max_rows * D, count[static_cast<size_t>(t)], h0, h1, worker_scratch(wk, heads * max_rows));
+    attend_heads(t, gathered.data() + t * max_rows * D, count[static_cast<size_t>(t)], h0, h1,
+                 worker_scratch(wk, heads * max_rows));
   });
 }
 
 template <typename A>
-void Forward<A>::Impl::output_projection(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin) {
-  int64_t D = c.head_dim, heads = c.num_attention_heads, pairs = c.rotary_pairs(), in = c.wo_a_in(), R = c.o_lora_rank;
+void Forward<A>::Impl::output_projection(const BlockWeights& b, int64_t T, const std::vector<A>& cos,
+                                         const std::vector<A>& sin) {
+  int64_t D = c.head_dim, heads = c.num_attention_heads, pairs = c.rotary_pairs(), in = c.wo_a_in(),
+          R = c.o_lora_rank;
   int64_t mid = int64_t{c.o_groups} * R;
   grow(&oa, T * mid);
   for_rows(T, [&](int64_t t, int) {
     for (int64_t h = 0; h < heads; ++h) {
-      k.rope(o.data() + (t * heads + h) * D + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs, static_cast<int>(pairs), true);
+      k.rope(o.data() + (t * heads + h) * D + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs,
+             static_cast<int>(pairs), true);
     }
   });
   LinearPhase<A> phase(k, pool);
   MatrixView wo_a = b.wo_a;
   wo_a.plain_input = true;
   for (int64_t g = 0; g < c.o_groups; ++g) {
-    phase.add(wo_a, o.data() + g * in, heads * D, nullptr, T, g * R, (g + 1) * R, oa.data(), mid, Out::kRounded);
+    phase.add(wo_a, o.data() + g * in, heads * D, nullptr, T, g * R, (g + 1) * R, oa.data(), mid,
+              Out::kRounded);
   }
   phase.run();
   phase.add(b.wo_b, oa.data(), mid, T, y.data(), c.hidden_size, Out::kRounded);
   phase.run();
 }
 
-// Rows of this call become the window of later calls; only the last `slots` positions of a span can ever be read again.
+// Rows of this call become the window of later calls; only the last `slots` positions of a span can ever be
+// read again.
 template <typename A>
 void Forward<A>::Impl::store_rings(int l, const RowSet& rows) {
   for (const SpanRows& s : rows.spans) {
     RecordRing& ring = s.sequence->window[static_cast<size_t>(l)];
     for (int64_t p = std::max(s.begin, s.end - ring.slots()); p < s.end; ++p) {
       int64_t r = s.row0 + (p - s.begin);
-      ring.put(p, latent_codes.data() + r * layout.window.code_bytes, latent_scales.data() + r * layout.window.scale_bytes);
+      ring.put(p, latent_codes.data() + r * layout.window.code_bytes,
+               latent_scales.data() + r * layout.window.scale_bytes);
     }
   }
 }
@@ -177,10 +192,13 @@ void Forward<A>::Impl::attention(int l, const RowSet& rows, ForwardTrace<A>* tra
   store_rings(l, rows);
 }
 
-#define DI_INSTANTIATE(A)                                                                                             \
-  template void Forward<A>::Impl::project_queries(const BlockWeights&, int64_t, const std::vector<A>&, const std::vector<A>&, bool); \
-  template void Forward<A>::Impl::encode_latents(const BlockWeights&, int64_t, const std::vector<A>&, const std::vector<A>&);        \
-  template void Forward<A>::Impl::output_projection(const BlockWeights&, int64_t, const std::vector<A>&, const std::vector<A>&);     \
+#define DI_INSTANTIATE(A)                                                                                \
+  template void Forward<A>::Impl::project_queries(const BlockWeights&, int64_t, const std::vector<A>&,   \
+                                                  const std::vector<A>&, bool);                          \
+  template void Forward<A>::Impl::encode_latents(const BlockWeights&, int64_t, const std::vector<A>&,    \
+                                                 const std::vector<A>&);                                 \
+  template void Forward<A>::Impl::output_projection(const BlockWeights&, int64_t, const std::vector<A>&, \
+                                                    const std::vector<A>&);                              \
   template void Forward<A>::Impl::attention(int, const RowSet&, ForwardTrace<A>*);
 DI_INSTANTIATE(float)
 DI_INSTANTIATE(double)

@@ -6,7 +6,9 @@
 
 namespace deepinfer {
 
-void BlockPool::FreeAligned::operator()(uint8_t* p) const { std::free(p); }
+void BlockPool::FreeAligned::operator()(uint8_t* p) const {
+  std::free(p);
+}
 
 BlockPool::BlockPool(int64_t block_bytes, int64_t max_blocks)
     : block_bytes_((block_bytes + 63) / 64 * 64), max_blocks_(max_blocks) {
@@ -16,12 +18,15 @@ BlockPool::BlockPool(int64_t block_bytes, int64_t max_blocks)
 Result<BlockId> BlockPool::allocate() {
   if (free_.empty()) {
     if (static_cast<int64_t>(memory_.size()) >= max_blocks_) {
-      return error(Code::kResourceExhausted, "all {} cache blocks are in use; give the cache more memory or run fewer or shorter sequences",
-                   max_blocks_);
+      return error(
+          Code::kResourceExhausted,
+          "all {} cache blocks are in use; give the cache more memory or run fewer or shorter sequences",
+          max_blocks_);
     }
     auto* p = static_cast<uint8_t*>(std::aligned_alloc(64, static_cast<size_t>(block_bytes_)));
     if (p == nullptr) {
-      return error(Code::kResourceExhausted, "the system gave no memory for a cache block of {} bytes ({} blocks held)", block_bytes_,
+      return error(Code::kResourceExhausted,
+                   "the system gave no memory for a cache block of {} bytes ({} blocks held)", block_bytes_,
                    in_use_);
     }
     memory_.emplace_back(p);

@@ -1,6 +1,6 @@
-// Fixed-size cache blocks with reference counts. Knows sizes, not contents. Memory is taken from the system when a block is first
-// needed and kept for reuse; the bound on blocks is a hard one.
-// Threads: one owner (the step loop); block memory itself may be read and written by the step's workers.
+// Fixed-size cache blocks with reference counts. Knows sizes, not contents. Memory is taken from the system
+// when a block is first needed and kept for reuse; the bound on blocks is a hard one. Threads: one owner (the
+// step loop); block memory itself may be read and written by the step's workers.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,9 @@ RecordLayout record(RecordFormat format, int64_t values) {
   return {format, values, record_code_bytes<A>(format, values), record_scale_bytes(format, values)};
 }
 
-int64_t align64(int64_t n) { return (n + 63) / 64 * 64; }
+int64_t align64(int64_t n) {
+  return (n + 63) / 64 * 64;
+}
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// Where each cached quantity lies: record formats and byte offsets inside a block, ring geometry, tail size. Decided once per model
-// and numeric mode; the same words serve the block pool, the rings and the forward pass. No memory of its own.
-// Source: model specification 3.7, 8.3, 8.4.
+// Where each cached quantity lies: record formats and byte offsets inside a block, ring geometry, tail size.
+// Decided once per model and numeric mode; the same words serve the block pool, the rings and the forward
+// pass. No memory of its own. Source: model specification 3.7, 8.3, 8.4.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct RecordLayout {
 };
 
 struct CacheLayout {
-  // One kv source inside a block: four arrays of `entries` records' parts, at byte offsets from the block's start.
+  // One kv source inside a block: four arrays of `entries` records' parts, at byte offsets from the block's
+  // start.
   struct Source {
     int layer = 0;
     int ratio = 1;
@@ -31,7 +32,7 @@ struct CacheLayout {
   int64_t block_bytes = 0;
   std::vector<Source> sources;  // in kv_source_layer_ids order
   int ring_slots = 0;
-  int64_t tail_row_bytes = 0;   // one (a, g) row of a compressor with ratio > 1
+  int64_t tail_row_bytes = 0;  // one (a, g) row of a compressor with ratio > 1
 };
 
 // A = float: the released record formats. A = double: raw values, or the released formats if `quantised`.

@@ -1,12 +1,13 @@
-// The compressor of a kv source: groups of rows become main-KV entries and index keys; an open group waits in the tail.
-// Source: model specification 3.3.
+// The compressor of a kv source: groups of rows become main-KV entries and index keys; an open group waits in
+// the tail. Source: model specification 3.3.
 #include <cmath>
 
 #include "engine/forward_impl.h"
 
 namespace deepinfer {
 
-// latent (normed, not rotated) -> index key record and main record of `entry`. scratch: D + index_head_dim + 2*pairs values.
+// latent (normed, not rotated) -> index key record and main record of `entry`. scratch: D + index_head_dim +
+// 2*pairs values.
 template <typename A>
 void Forward<A>::Impl::store_entry(int l, SequenceState* s, int64_t entry, const A* latent, A* scratch) {
   const LayerRole& role = roles[static_cast<size_t>(l)];
@@ -49,7 +50,9 @@ void Forward<A>::Impl::publish(int l, const RowSet& rows) {
         int64_t at = p - r + 1 + i;
         bool here = at >= s.begin;
         int64_t row = s.row0 + (at - s.begin);
-        const A* tail = here ? nullptr : reinterpret_cast<const A*>(s.sequence->tails[static_cast<size_t>(role.kv_slot)].codes(at / r));
+        const A* tail = here ? nullptr
+                             : reinterpret_cast<const A*>(
+                                   s.sequence->tails[static_cast<size_t>(role.kv_slot)].codes(at / r));
         as[static_cast<size_t>(i)] = here ? comp_a.data() + row * D : tail;
         gs[static_cast<size_t>(i)] = here ? comp_g.data() + row * D : tail + D;
       }
@@ -106,8 +109,8 @@ void Forward<A>::Impl::publish_only(int l, const RowSet& rows) {
   });
 }
 
-#define DI_INSTANTIATE(A)                                            \
-  template void Forward<A>::Impl::publish(int, const RowSet&);       \
+#define DI_INSTANTIATE(A)                                      \
+  template void Forward<A>::Impl::publish(int, const RowSet&); \
   template void Forward<A>::Impl::publish_only(int, const RowSet&);
 DI_INSTANTIATE(float)
 DI_INSTANTIATE(double)

@@ -6,7 +6,8 @@
 
 namespace deepinfer {
 
-// Window latents of the draft stages for the rows just run; only the last ring's worth of a span can be read later.
+// Window latents of the draft stages for the rows just run; only the last ring's worth of a span can be read
+// later.
 template <typename A>
 void Forward<A>::Impl::feed_draft(const RowSet& rows) {
   if (c.num_nextn_predict_layers == 0) return;
@@ -14,7 +15,8 @@ void Forward<A>::Impl::feed_draft(const RowSet& rows) {
   int64_t width = H * static_cast<int64_t>(c.dspark_target_layer_ids.size());
   std::vector<int32_t> take;
   for (const SpanRows& s : rows.spans) {
-    for (int64_t p = std::max(s.begin, s.end - layout.ring_slots); p < s.end; ++p) take.push_back(static_cast<int32_t>(s.row0 + p - s.begin));
+    for (int64_t p = std::max(s.begin, s.end - layout.ring_slots); p < s.end; ++p)
+      take.push_back(static_cast<int32_t>(s.row0 + p - s.begin));
   }
   int64_t n = static_cast<int64_t>(take.size());
   if (n == 0) return;
@@ -22,10 +24,13 @@ void Forward<A>::Impl::feed_draft(const RowSet& rows) {
   LinearPhase<A> phase(k, pool);
   phase.add(w.draft.main_proj, main_features.data(), width, take.data(), n, 0, H, u.data(), H, Out::kRounded);
   phase.run();
-  for_rows(n, [&](int64_t i, int) { k.rms_norm(u.data() + i * H, w.draft.main_norm.template data<A>(), H, c.rms_norm_eps, u.data() + i * H); });
+  for_rows(n, [&](int64_t i, int) {
+    k.rms_norm(u.data() + i * H, w.draft.main_norm.template data<A>(), H, c.rms_norm_eps, u.data() + i * H);
+  });
   std::vector<A> cos(static_cast<size_t>(n * pairs)), sin(static_cast<size_t>(n * pairs));
   for (int64_t i = 0; i < n; ++i) {
-    rotary_row(rows.position[static_cast<size_t>(take[static_cast<size_t>(i)])], main_freq, cos.data() + i * pairs, sin.data() + i * pairs);
+    rotary_row(rows.position[static_cast<size_t>(take[static_cast<size_t>(i)])], main_freq,
+               cos.data() + i * pairs, sin.data() + i * pairs);
   }
   grow(&kv, n * D);
   for (size_t stage = 0; stage < w.mtp.size(); ++stage) {
@@ -41,10 +46,12 @@ void Forward<A>::Impl::feed_draft(const RowSet& rows) {
   }
 }
 
-// Every block row attends the ring up to the last real position and all block rows: bidirectional inside the block, one key set.
+// Every block row attends the ring up to the last real position and all block rows: bidirectional inside the
+// block, one key set.
 template <typename A>
-void Forward<A>::Impl::draft_attention(const BlockWeights& b, const RecordRing& ring, int64_t p, int64_t floor, int64_t n,
-                                       const std::vector<A>& cos, const std::vector<A>& sin) {
+void Forward<A>::Impl::draft_attention(const BlockWeights& b, const RecordRing& ring, int64_t p,
+                                       int64_t floor, int64_t n, const std::vector<A>& cos,
+                                       const std::vector<A>& sin) {
   int64_t D = c.head_dim, heads = c.num_attention_heads;
   project_queries(b, n, cos, sin, false);
   int64_t first = std::max({int64_t{0}, floor, p - c.sliding_window + 1});
@@ -53,14 +60,16 @@ void Forward<A>::Impl::draft_attention(const BlockWeights& b, const RecordRing& 
   for_rows(count, [&](int64_t i, int) {
     int64_t at = first + i, r = at - (p + 1);
     bool block = r >= 0;
-    k.decode_record(layout.window.format, block ? latent_codes.data() + r * layout.window.code_bytes : ring.codes(at),
-                    block ? latent_scales.data() + r * layout.window.scale_bytes : ring.scales(at), D, gathered.data() + i * D);
+    k.decode_record(layout.window.format,
+                    block ? latent_codes.data() + r * layout.window.code_bytes : ring.codes(at),
+                    block ? latent_scales.data() + r * layout.window.scale_bytes : ring.scales(at), D,
+                    gathered.data() + i * D);
   });
   grow(&o, n * heads * D);
   double scale = 1.0 / std::sqrt(static_cast<double>(D));
   for_rows(n, [&](int64_t t, int wk) {
-    k.attend(q.data() + t * heads * D, gathered.data(), count, D, static_cast<int>(heads), scale, b.attn_sink.template data<A>(),
-             worker_scratch(wk, heads * count), o.data() + t * heads * D);
+    k.attend(q.data() + t * heads * D, gathered.data(), count, D, static_cast<int>(heads), scale,
+             b.attn_sink.template data<A>(), worker_scratch(wk, heads * count), o.data() + t * heads * D);
   });
   output_projection(b, n, cos, sin);
 }
@@ -68,9 +77,11 @@ void Forward<A>::Impl::draft_attention(const BlockWeights& b, const RecordRing& 
 template <typename A>
 DraftResult<A> Forward<A>::Impl::draft(const SequenceState& s, int32_t next, const DraftPick<A>& pick) {
   DraftResult<A> out;
-  int64_t n = c.dspark_block_size, H = c.hidden_size, m = c.hc_mult, V = c.vocab_size, rank = c.dspark_markov_rank, pairs = c.rotary_pairs();
+  int64_t n = c.dspark_block_size, H = c.hidden_size, m = c.hc_mult, V = c.vocab_size,
+          rank = c.dspark_markov_rank, pairs = c.rotary_pairs();
   int64_t p = s.length - 1;
-  DI_CHECK(!w.mtp.empty() && p >= 0 && next >= 0 && next < V, "draft pass without draft stages, without a processed token, or for a bad id");
+  DI_CHECK(!w.mtp.empty() && p >= 0 && next >= 0 && next < V,
+           "draft pass without draft stages, without a processed token, or for a bad id");
   grow(&X, n * m * H);
   grow(&pre, n * m);
   std::vector<A> cos(static_cast<size_t>(n * pairs)), sin(static_cast<size_t>(n * pairs));
@@ -114,8 +125,8 @@ DraftResult<A> Forward<A>::Impl::draft(const SequenceState& s, int32_t next, con
   return out;
 }
 
-#define DI_INSTANTIATE(A)                                        \
-  template void Forward<A>::Impl::feed_draft(const RowSet&);     \
+#define DI_INSTANTIATE(A)                                    \
+  template void Forward<A>::Impl::feed_draft(const RowSet&); \
   template DraftResult<A> Forward<A>::Impl::draft(const SequenceState&, int32_t, const DraftPick<A>&);
 DI_INSTANTIATE(float)
 DI_INSTANTIATE(double)

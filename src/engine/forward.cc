@@ -8,8 +8,8 @@
 namespace deepinfer {
 
 template <typename A>
-void LinearPhase<A>::add(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T, int64_t row0, int64_t row1,
-                         A* y, int64_t ldy, Out out) {
+void LinearPhase<A>::add(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T,
+                         int64_t row0, int64_t row1, A* y, int64_t ldy, Out out) {
   if (T == 0 || row1 <= row0) return;
   // Pieces of about 256 K multiply-adds: large enough to hide the hand-out, small enough to balance.
   int64_t per_row = std::max<int64_t>(1, w.cols * T);
@@ -52,7 +52,8 @@ RowSet make_rows(const std::vector<RowSpan>& spans) {
     DI_CHECK(s.sequence != nullptr && s.begin >= 0 && s.begin <= s.end && s.begin <= s.sequence->length &&
                  s.end <= static_cast<int64_t>(s.sequence->tokens.size()),
              fmt::format("row span [{}, {}) of a sequence of length {} with {} tokens", s.begin, s.end,
-                         s.sequence == nullptr ? -1 : s.sequence->length, s.sequence == nullptr ? 0 : s.sequence->tokens.size()));
+                         s.sequence == nullptr ? -1 : s.sequence->length,
+                         s.sequence == nullptr ? 0 : s.sequence->tokens.size()));
     rows.spans.push_back({s.sequence, s.begin, s.end, rows.size()});
     for (int64_t p = s.begin; p < s.end; ++p) {
       rows.position.push_back(p);
@@ -107,8 +108,8 @@ void Forward<A>::Impl::hc_site(const HcSite& site, int64_t T, A* pre_out) {
   phase.run();
   for_rows(T, [&](int64_t t, int) {
     A mean = k.sum_squares(X.data() + t * width, width) / static_cast<A>(width);
-    k.hc_coefficients(mix.data() + t * n, mean, site.base.template data<A>(), site.scale.template data<A>(), hc, pre_out + t * m,
-                      post.data() + t * m, comb.data() + t * m * m);
+    k.hc_coefficients(mix.data() + t * n, mean, site.base.template data<A>(), site.scale.template data<A>(),
+                      hc, pre_out + t * m, post.data() + t * m, comb.data() + t * m * m);
   });
 }
 
@@ -126,13 +127,15 @@ template <typename A>
 void Forward<A>::Impl::expand(int64_t T) {
   int64_t H = c.hidden_size, m = c.hc_mult;
   for_rows(T, [&](int64_t t, int) {
-    k.hc_expand(y.data() + t * H, post.data() + t * m, comb.data() + t * m * m, c.hc_mult, H, X.data() + t * m * H);
+    k.hc_expand(y.data() + t * H, post.data() + t * m, comb.data() + t * m * m, c.hc_mult, H,
+                X.data() + t * m * H);
   });
 }
 
 // Single-pass schedule: the `pre` a site computes is used by the NEXT site (model specification 2.4).
 template <typename A>
-void Forward<A>::Impl::block(const BlockWeights& b, int64_t T, const std::function<void()>& attend, const std::function<void()>& ffn) {
+void Forward<A>::Impl::block(const BlockWeights& b, int64_t T, const std::function<void()>& attend,
+                             const std::function<void()>& ffn) {
   int64_t H = c.hidden_size, m = c.hc_mult;
   grow(&pre_attn, T * m);
   grow(&post, T * m);
@@ -158,7 +161,9 @@ void Forward<A>::Impl::layer(int l, const RowSet& rows, ForwardTrace<A>* trace) 
   if (role.tap >= 0) {
     int64_t taps = static_cast<int64_t>(c.dspark_target_layer_ids.size());
     grow(&main_features, T * taps * H);
-    for_rows(T, [&](int64_t t, int) { k.hc_mean(X.data() + t * m * H, c.hc_mult, H, main_features.data() + (t * taps + role.tap) * H); });
+    for_rows(T, [&](int64_t t, int) {
+      k.hc_mean(X.data() + t * m * H, c.hc_mult, H, main_features.data() + (t * taps + role.tap) * H);
+    });
   }
   auto* routes = trace == nullptr ? nullptr : &trace->layers[static_cast<size_t>(l)].route;
   block(
@@ -171,7 +176,8 @@ void Forward<A>::Impl::layer(int l, const RowSet& rows, ForwardTrace<A>* trace) 
   }
 }
 
-// Moves streams and `pre` of the rows at or above their sequence's decoder floor to the front; `kept` gets their old row numbers.
+// Moves streams and `pre` of the rows at or above their sequence's decoder floor to the front; `kept` gets
+// their old row numbers.
 template <typename A>
 RowSet Forward<A>::Impl::compact_to_decoder(const RowSet& rows, std::vector<int64_t>* kept) {
   RowSet out;

@@ -1,9 +1,10 @@
-// The forward pass of the model: rows of any number of sequences at any positions go through the encoder half, those that need it
-// through the decoder half, those that ask for it through the head. One code path for prefill, chunked prefill, decode and
-// verification; a row's result depends on its own sequence only, never on the other rows of the batch, on the split into calls, or on the
-// number of threads. Does not schedule, sample or own sequences.
-// A = float: native mode. A = double: math mode (with or without the cache quantisers).
-// Source: model specification 2 to 6 and 10. Threads: one caller at a time; work is spread over the pool given.
+// The forward pass of the model: rows of any number of sequences at any positions go through the encoder
+// half, those that need it through the decoder half, those that ask for it through the head. One code path
+// for prefill, chunked prefill, decode and verification; a row's result depends on its own sequence only,
+// never on the other rows of the batch, on the split into calls, or on the number of threads. Does not
+// schedule, sample or own sequences. A = float: native mode. A = double: math mode (with or without the cache
+// quantisers). Source: model specification 2 to 6 and 10. Threads: one caller at a time; work is spread over
+// the pool given.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@
 
 namespace deepinfer {
 
-// Consecutive rows [begin, end) of one sequence. REQUIRES begin == sequence->length (or, when re-running kept rows, below it with the
-// needed windows still in the rings), end <= tokens.size(), and reserve(end) done.
+// Consecutive rows [begin, end) of one sequence. REQUIRES begin == sequence->length (or, when re-running kept
+// rows, below it with the needed windows still in the rings), end <= tokens.size(), and reserve(end) done.
 struct RowSpan {
   SequenceState* sequence = nullptr;
   int64_t begin = 0, end = 0;
@@ -46,11 +47,11 @@ struct ForwardResult {
 template <typename A>
 struct ForwardTrace {
   struct Layer {
-    std::vector<A> streams;    // [rows, hc, H] after the layer
-    std::vector<A> pre;        // [rows, hc] for the next site
-    std::vector<std::vector<int32_t>> selection;  // per row, layers with ratio > 0
-    std::vector<std::vector<int32_t>> pool;       // per row, candidate source only
-    std::vector<std::vector<int32_t>> route;      // per row, ascending expert ids
+    std::vector<A> streams;                         // [rows, hc, H] after the layer
+    std::vector<A> pre;                             // [rows, hc] for the next site
+    std::vector<std::vector<int32_t>> selection;    // per row, layers with ratio > 0
+    std::vector<std::vector<int32_t>> pool;         // per row, candidate source only
+    std::vector<std::vector<int32_t>> route;        // per row, ascending expert ids
     std::vector<std::vector<int64_t>> engram_rows;  // per row, Engram layers
     std::vector<A> engram_gates;                    // [rows, hc]
   };
@@ -59,19 +60,20 @@ struct ForwardTrace {
 
 template <typename A>
 struct DraftResult {
-  std::vector<int32_t> tokens;        // block drafts for positions p+2 .. p+1+block
-  std::vector<A> confidence_logits;   // one per draft
-  std::vector<A> logits;              // [block, vocab], Markov-corrected
+  std::vector<int32_t> tokens;       // block drafts for positions p+2 .. p+1+block
+  std::vector<A> confidence_logits;  // one per draft
+  std::vector<A> logits;             // [block, vocab], Markov-corrected
 };
 
-// How a draft token is taken from its corrected logits row; `position` is the absolute position the token would stand at.
+// How a draft token is taken from its corrected logits row; `position` is the absolute position the token
+// would stand at.
 template <typename A>
 using DraftPick = std::function<int32_t(const A* logits, int64_t vocab, int64_t position)>;
 
 template <typename A>
 struct ForwardOptions {
-  bool quantise_caches = true;           // false only in math mode
-  const Kernels<A>* kernels = nullptr;   // nullptr: kernels<A>()
+  bool quantise_caches = true;          // false only in math mode
+  const Kernels<A>* kernels = nullptr;  // nullptr: kernels<A>()
 };
 
 template <typename A>
@@ -86,12 +88,14 @@ class Forward {
   const ModelConfig& config() const;
   const CacheLayout& layout() const;
 
-  // Runs the rows, advances every sequence's length to its span's end, writes caches, rings and draft rings. Two spans of one call
-  // must not share a sequence. Never fails on data: everything that can be wrong was checked when tokens and weights came in.
+  // Runs the rows, advances every sequence's length to its span's end, writes caches, rings and draft rings.
+  // Two spans of one call must not share a sequence. Never fails on data: everything that can be wrong was
+  // checked when tokens and weights came in.
   ForwardResult<A> run(const std::vector<RowSpan>& spans, ForwardTrace<A>* trace = nullptr);
 
-  // One DSpark pass after the backbone processed positions [0, p]: `next` is the token it produced for p + 1. REQUIRES p + 1 == length
-  // and draft rings fed by run(). The drafts are picked one after the other, as each corrects the next through the Markov head.
+  // One DSpark pass after the backbone processed positions [0, p]: `next` is the token it produced for p + 1.
+  // REQUIRES p + 1 == length and draft rings fed by run(). The drafts are picked one after the other, as each
+  // corrects the next through the Markov head.
   DraftResult<A> draft(const SequenceState& sequence, int32_t next, const DraftPick<A>& pick);
 
   // Whether a token id may be fed (inside the embedding).

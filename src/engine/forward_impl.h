@@ -12,7 +12,8 @@
 
 namespace deepinfer {
 
-// A row set: which sequence and position each row of the activation matrix is. Decoder layers work on a subset of the batch.
+// A row set: which sequence and position each row of the activation matrix is. Decoder layers work on a
+// subset of the batch.
 struct SpanRows {
   SequenceState* sequence = nullptr;
   int64_t begin = 0, end = 0;  // positions
@@ -25,15 +26,15 @@ struct RowSet {
   int64_t size() const { return static_cast<int64_t>(position.size()); }
 };
 
-// Matrix products of one phase, cut into pieces of output rows and run by all threads behind one barrier. The cut never changes a bit:
-// an output element is one dot product.
+// Matrix products of one phase, cut into pieces of output rows and run by all threads behind one barrier. The
+// cut never changes a bit: an output element is one dot product.
 template <typename A>
 class LinearPhase {
  public:
   LinearPhase(const Kernels<A>& k, ThreadPool* pool) : k_(k), pool_(pool) {}
   // y[t*ldy + o] = W[o] . x[row(t)*ldx ..] for o in [row0, row1).
-  void add(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T, int64_t row0, int64_t row1, A* y, int64_t ldy,
-           Out out);
+  void add(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T, int64_t row0,
+           int64_t row1, A* y, int64_t ldy, Out out);
   void add(const MatrixView& w, const A* x, int64_t ldx, int64_t T, A* y, int64_t ldy, Out out) {
     add(w, x, ldx, nullptr, T, 0, w.rows, y, ldy, out);
   }
@@ -70,18 +71,19 @@ struct Forward<A>::Impl {
   HcParams hc;
 
   // ---- scratch, grown on demand and kept; contents never survive a layer unless said so
-  std::vector<A> X, pre, pre_attn, post, comb, mix, u, y;       // streams [T, hc*H] and sites
-  std::vector<A> qr, q, kv, o, oa;                              // attention
-  std::vector<A> cos_main, sin_main, cos_comp, sin_comp;        // [T, pairs]
-  std::vector<uint8_t> latent_codes, latent_scales;             // [T] window records of this call
-  std::vector<A> comp_a, comp_g, iq, iw;                        // compressor rows, index queries and head weights
-  std::vector<int32_t> selection, selection_count;              // [T, topk], [T]; survive until the next index source
-  std::vector<std::vector<int32_t>> pool_blocks;                // [T] kept candidate blocks, ascending; empty: all
-  std::vector<A> router_logits, route_weights, moe_g, moe_u, moe_out;  // [T, E], [T, K], per (row, expert) slot
-  std::vector<int32_t> route_ids;                                      // [T, K]
-  std::vector<A> engram_rows, engram_kv;                               // [T, lookup width], [T, (hc+1)*H]
-  std::vector<A> main_features;                                 // [rows of the decoder set, taps*H]
-  std::vector<std::vector<A>> worker;                           // per-thread scratch
+  std::vector<A> X, pre, pre_attn, post, comb, mix, u, y;  // streams [T, hc*H] and sites
+  std::vector<A> qr, q, kv, o, oa;                         // attention
+  std::vector<A> cos_main, sin_main, cos_comp, sin_comp;   // [T, pairs]
+  std::vector<uint8_t> latent_codes, latent_scales;        // [T] window records of this call
+  std::vector<A> comp_a, comp_g, iq, iw;                   // compressor rows, index queries and head weights
+  std::vector<int32_t> selection, selection_count;  // [T, topk], [T]; survive until the next index source
+  std::vector<std::vector<int32_t>> pool_blocks;    // [T] kept candidate blocks, ascending; empty: all
+  std::vector<A> router_logits, route_weights, moe_g, moe_u,
+      moe_out;                            // [T, E], [T, K], per (row, expert) slot
+  std::vector<int32_t> route_ids;         // [T, K]
+  std::vector<A> engram_rows, engram_kv;  // [T, lookup width], [T, (hc+1)*H]
+  std::vector<A> main_features;           // [rows of the decoder set, taps*H]
+  std::vector<std::vector<A>> worker;     // per-thread scratch
   std::vector<std::vector<int32_t>> worker_int;
 
   void for_rows(int64_t n, const std::function<void(int64_t, int)>& f) { pool->run(n, f); }
@@ -102,21 +104,26 @@ struct Forward<A>::Impl {
   RowSet compact_to_decoder(const RowSet& rows, std::vector<int64_t>* kept);
   void layer(int l, const RowSet& rows, ForwardTrace<A>* trace);
   // One block on the rows: attention site and FFN site; `attend` writes y from u.
-  void block(const BlockWeights& b, int64_t T, const std::function<void()>& attend, const std::function<void()>& ffn);
+  void block(const BlockWeights& b, int64_t T, const std::function<void()>& attend,
+             const std::function<void()>& ffn);
   void hc_site(const HcSite& site, int64_t T, A* pre_out);
   void collapse_norm(const A* c_pre, const SmallTensor& norm, int64_t T);
   void expand(int64_t T);
 
   // attention.cc
   void attention(int l, const RowSet& rows, ForwardTrace<A>* trace);
-  // u -> qr, q (rotated), window records; with it the compressor's and the indexer's products, which read the same input.
-  void project_queries(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin, bool publishes);
+  // u -> qr, q (rotated), window records; with it the compressor's and the indexer's products, which read the
+  // same input.
+  void project_queries(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin,
+                       bool publishes);
   void encode_latents(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin);
   void attend_rows(int l, const RowSet& rows);
-  void output_projection(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin);
+  void output_projection(const BlockWeights& b, int64_t T, const std::vector<A>& cos,
+                         const std::vector<A>& sin);
   void store_rings(int l, const RowSet& rows);
   // compressor.cc
-  // Main entries and index keys of the rows' complete groups, from comp_a / comp_g; keeps open groups in the tails.
+  // Main entries and index keys of the rows' complete groups, from comp_a / comp_g; keeps open groups in the
+  // tails.
   void publish(int l, const RowSet& rows);
   // The first decoder layer's share for rows that run no decoder layer: only its compressor.
   void publish_only(int l, const RowSet& rows);
@@ -126,13 +133,14 @@ struct Forward<A>::Impl {
   std::vector<std::vector<int32_t>> pool_entries(const RowSet& rows) const;
 
   // moe.cc
-  void moe(const BlockWeights& b, int experts, int top_k, const RowSet* rows, int64_t T, std::vector<std::vector<int32_t>>* route_trace);
+  void moe(const BlockWeights& b, int experts, int top_k, const RowSet* rows, int64_t T,
+           std::vector<std::vector<int32_t>>* route_trace);
   // engram.cc
   void engram(int l, const RowSet& rows, ForwardTrace<A>* trace);
   // draft.cc
   void feed_draft(const RowSet& rows);
-  void draft_attention(const BlockWeights& b, const RecordRing& ring, int64_t p, int64_t floor, int64_t n, const std::vector<A>& cos,
-                       const std::vector<A>& sin);
+  void draft_attention(const BlockWeights& b, const RecordRing& ring, int64_t p, int64_t floor, int64_t n,
+                       const std::vector<A>& cos, const std::vector<A>& sin);
   DraftResult<A> draft(const SequenceState& s, int32_t next, const DraftPick<A>& pick);
 };
 
@@ -141,8 +149,8 @@ void grow(std::vector<V>* v, int64_t n) {
   if (static_cast<int64_t>(v->size()) < n) v->resize(static_cast<size_t>(n));
 }
 
-// Fills cos/sin [pairs] for a position: the angle is the product in the activation's precision (fp32 in native mode, as the reference
-// builds its table), the functions are evaluated in double and rounded once.
+// Fills cos/sin [pairs] for a position: the angle is the product in the activation's precision (fp32 in
+// native mode, as the reference builds its table), the functions are evaluated in double and rounded once.
 template <typename A>
 void rotary_row(int64_t position, const std::vector<A>& freq, A* cos, A* sin) {
   for (size_t i = 0; i < freq.size(); ++i) {

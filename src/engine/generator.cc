@@ -11,9 +11,13 @@ namespace {
 template <typename A>
 class Run {
  public:
-  Run(Forward<A>* model, BlockPool* blocks, const GenerateOptions& options, const std::function<bool(int32_t)>& on_token,
-      const std::atomic<bool>* stop)
-      : model_(model), o_(options), on_token_(on_token), stop_(stop), state_(model->config(), model->layout(), blocks) {}
+  Run(Forward<A>* model, BlockPool* blocks, const GenerateOptions& options,
+      const std::function<bool(int32_t)>& on_token, const std::atomic<bool>* stop)
+      : model_(model),
+        o_(options),
+        on_token_(on_token),
+        stop_(stop),
+        state_(model->config(), model->layout(), blocks) {}
 
   Status prefill(const std::vector<int32_t>& prompt) {
     int64_t n = static_cast<int64_t>(prompt.size());
@@ -49,7 +53,11 @@ class Run {
       int m = static_cast<int>(std::min<int64_t>(drafts, o_.max_tokens - stats->generated_tokens - 1));
       std::vector<int32_t> guess;
       if (m > 0) {
-        guess = model_->draft(state_, next_, [&](const A* logits, int64_t, int64_t position) { return pick(logits, position); }).tokens;
+        guess =
+            model_
+                ->draft(state_, next_,
+                        [&](const A* logits, int64_t, int64_t position) { return pick(logits, position); })
+                .tokens;
         guess.resize(static_cast<size_t>(m));
       }
       state_.tokens.push_back(next_);
@@ -75,7 +83,9 @@ class Run {
 
  private:
   bool stopped() const { return stop_ != nullptr && stop_->load(std::memory_order_relaxed); }
-  int32_t pick(const A* logits, int64_t position) const { return sample(logits, model_->config().vocab_size, position, o_.sampling, o_.banned_ids); }
+  int32_t pick(const A* logits, int64_t position) const {
+    return sample(logits, model_->config().vocab_size, position, o_.sampling, o_.banned_ids);
+  }
 
   // Hands a token out; true when generation is over.
   bool emit(int32_t token, GenerateStats* stats) {
@@ -106,20 +116,25 @@ class Run {
 }  // namespace
 
 template <typename A>
-Result<GenerateStats> generate(Forward<A>* model, BlockPool* blocks, const std::vector<int32_t>& prompt, const GenerateOptions& options,
-                               const std::function<bool(int32_t)>& on_token, const std::function<int64_t()>& now_ns,
-                               const std::atomic<bool>* stop) {
+Result<GenerateStats> generate(Forward<A>* model, BlockPool* blocks, const std::vector<int32_t>& prompt,
+                               const GenerateOptions& options, const std::function<bool(int32_t)>& on_token,
+                               const std::function<int64_t()>& now_ns, const std::atomic<bool>* stop) {
   const ModelConfig& c = model->config();
   if (prompt.empty()) return error(Code::kInvalidArgument, "the prompt has no tokens; give at least one");
   for (int32_t id : prompt) {
-    if (!model->valid_token(id)) return error(Code::kInvalidArgument, "token id {} is outside the vocabulary of {} ids", id, c.vocab_size);
+    if (!model->valid_token(id))
+      return error(Code::kInvalidArgument, "token id {} is outside the vocabulary of {} ids", id,
+                   c.vocab_size);
   }
   DI_TRY(validate(options.sampling));
-  if (options.max_tokens < 1) return error(Code::kInvalidArgument, "max_tokens must be at least 1, not {}", options.max_tokens);
+  if (options.max_tokens < 1)
+    return error(Code::kInvalidArgument, "max_tokens must be at least 1, not {}", options.max_tokens);
   int64_t n = static_cast<int64_t>(prompt.size());
   if (n + options.max_tokens > c.max_position_embeddings) {
-    return error(Code::kInvalidArgument, "prompt of {} tokens plus max_tokens {} exceeds the model's context of {}; shorten one of them", n,
-                 options.max_tokens, c.max_position_embeddings);
+    return error(
+        Code::kInvalidArgument,
+        "prompt of {} tokens plus max_tokens {} exceeds the model's context of {}; shorten one of them", n,
+        options.max_tokens, c.max_position_embeddings);
   }
   GenerateStats stats;
   stats.prompt_tokens = n;
@@ -133,10 +148,11 @@ Result<GenerateStats> generate(Forward<A>* model, BlockPool* blocks, const std::
   return stats;
 }
 
-template Result<GenerateStats> generate<float>(Forward<float>*, BlockPool*, const std::vector<int32_t>&, const GenerateOptions&,
-                                               const std::function<bool(int32_t)>&, const std::function<int64_t()>&, const std::atomic<bool>*);
-template Result<GenerateStats> generate<double>(Forward<double>*, BlockPool*, const std::vector<int32_t>&, const GenerateOptions&,
-                                                const std::function<bool(int32_t)>&, const std::function<int64_t()>&,
-                                                const std::atomic<bool>*);
+template Result<GenerateStats> generate<float>(Forward<float>*, BlockPool*, const std::vector<int32_t>&,
+                                               const GenerateOptions&, const std::function<bool(int32_t)>&,
+                                               const std::function<int64_t()>&, const std::atomic<bool>*);
+template Result<GenerateStats> generate<double>(Forward<double>*, BlockPool*, const std::vector<int32_t>&,
+                                                const GenerateOptions&, const std::function<bool(int32_t)>&,
+                                                const std::function<int64_t()>&, const std::atomic<bool>*);
 
 }  // namespace deepinfer

@@ -1,5 +1,6 @@
-// The indexer: scores visible entries, keeps the best, publishes the candidate pool. The selection stays for the layers that reuse it.
-// Source: model specification 3.4. Scores are fp32 (fp64 in math mode), ties go to the lower index.
+// The indexer: scores visible entries, keeps the best, publishes the candidate pool. The selection stays for
+// the layers that reuse it. Source: model specification 3.4. Scores are fp32 (fp64 in math mode), ties go to
+// the lower index.
 #include <cmath>
 #include <numeric>
 
@@ -19,8 +20,10 @@ struct Runs {
   int64_t total = 0;
   void add(int64_t first, int64_t last) {
     if (first >= last) return;
-    if (!runs.empty() && runs.back().second == first) runs.back().second = last;
-    else runs.push_back({first, last});
+    if (!runs.empty() && runs.back().second == first)
+      runs.back().second = last;
+    else
+      runs.push_back({first, last});
     total += last - first;
   }
   // Entry number of the i-th scored entry.
@@ -39,7 +42,8 @@ template <typename A>
 void Forward<A>::Impl::index_select(int l, const RowSet& rows) {
   const LayerRole& role = roles[static_cast<size_t>(l)];
   const CacheLayout::Source& src = layout.sources[static_cast<size_t>(role.kv_slot)];
-  int64_t T = rows.size(), topk = c.index_topk, heads = c.index_n_heads, dim = c.index_head_dim, pairs = c.rotary_pairs();
+  int64_t T = rows.size(), topk = c.index_topk, heads = c.index_n_heads, dim = c.index_head_dim,
+          pairs = c.rotary_pairs();
   int64_t pool_entries_max = int64_t{c.candidate_topk_blocks} * c.candidate_block_size;
   grow(&selection, T * topk);
   grow(&selection_count, T);
@@ -52,7 +56,8 @@ void Forward<A>::Impl::index_select(int l, const RowSet& rows) {
     uint8_t* scales = codes + layout.index.code_bytes;
     for (int64_t h = 0; h < heads; ++h) {
       A* row = iq.data() + (t * heads + h) * dim;
-      k.rope(row + dim - 2 * pairs, cos_comp.data() + t * pairs, sin_comp.data() + t * pairs, static_cast<int>(pairs), false);
+      k.rope(row + dim - 2 * pairs, cos_comp.data() + t * pairs, sin_comp.data() + t * pairs,
+             static_cast<int>(pairs), false);
       if (layout.index.format == RecordFormat::kRaw) continue;
       k.encode_record(layout.index.format, row, dim, codes, scales);
       k.decode_record(layout.index.format, codes, scales, dim, row);
@@ -70,7 +75,8 @@ void Forward<A>::Impl::index_select(int l, const RowSet& rows) {
     int64_t visible = (rows.position[static_cast<size_t>(t)] + 1) / role.ratio;
     if (role.uses_pool && !pool_blocks[static_cast<size_t>(t)].empty()) {
       for (int32_t b : pool_blocks[static_cast<size_t>(t)]) {
-        r.add(int64_t{b} * c.candidate_block_size, std::min(visible, (int64_t{b} + 1) * c.candidate_block_size));
+        r.add(int64_t{b} * c.candidate_block_size,
+              std::min(visible, (int64_t{b} + 1) * c.candidate_block_size));
       }
     } else {
       r.add(0, visible);
@@ -113,13 +119,15 @@ void Forward<A>::Impl::index_select(int l, const RowSet& rows) {
     grow(&scores, total);
     for_rows(static_cast<int64_t>(pieces.size()), [&](int64_t i, int) {
       const Piece& p = pieces[static_cast<size_t>(i)];
-      const SequenceState& s = *rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(p.t)])].sequence;
+      const SequenceState& s =
+          *rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(p.t)])].sequence;
       const uint8_t* block = s.block_data(p.first / src.entries);
       int64_t e = p.first % src.entries;
-      k.index_scores(iq.data() + p.t * heads * dim, iw.data() + p.t * heads, static_cast<int>(heads), static_cast<int>(dim),
-                     layout.index.format, block + src.index_codes + e * layout.index.code_bytes, layout.index.code_bytes,
-                     block + src.index_scales + e * layout.index.scale_bytes, layout.index.scale_bytes, p.last - p.first,
-                     scores.data() + p.at);
+      k.index_scores(iq.data() + p.t * heads * dim, iw.data() + p.t * heads, static_cast<int>(heads),
+                     static_cast<int>(dim), layout.index.format,
+                     block + src.index_codes + e * layout.index.code_bytes, layout.index.code_bytes,
+                     block + src.index_scales + e * layout.index.scale_bytes, layout.index.scale_bytes,
+                     p.last - p.first, scores.data() + p.at);
     });
     for_rows(static_cast<int64_t>(members.size()), [&](int64_t i, int wk) {
       int64_t t = members[static_cast<size_t>(i)];
@@ -155,14 +163,16 @@ std::vector<std::vector<int32_t>> Forward<A>::Impl::pool_entries(const RowSet& r
       std::iota(o_t.begin(), o_t.end(), 0);
     }
     for (int32_t b : blocks) {
-      for (int32_t j = b * c.candidate_block_size; j < std::min(visible, (b + 1) * c.candidate_block_size); ++j) o_t.push_back(j);
+      for (int32_t j = b * c.candidate_block_size; j < std::min(visible, (b + 1) * c.candidate_block_size);
+           ++j)
+        o_t.push_back(j);
     }
   }
   return out;
 }
 
-#define DI_INSTANTIATE(A)                                                 \
-  template void Forward<A>::Impl::index_select(int, const RowSet&);       \
+#define DI_INSTANTIATE(A)                                           \
+  template void Forward<A>::Impl::index_select(int, const RowSet&); \
   template std::vector<std::vector<int32_t>> Forward<A>::Impl::pool_entries(const RowSet&) const;
 DI_INSTANTIATE(float)
 DI_INSTANTIATE(double)

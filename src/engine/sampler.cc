@@ -25,15 +25,21 @@ struct Candidate {
 };
 
 // Larger logit first, lower id first on ties: one total order whatever the library's sort does.
-bool better(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
+bool better(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
 
 }  // namespace
 
 Status validate(const SamplingParams& p) {
-  if (!(p.temperature >= 0.0 && p.temperature <= 100.0)) return error(Code::kInvalidArgument, "temperature must be in [0, 100], not {}", p.temperature);
-  if (!(p.top_p > 0.0 && p.top_p <= 1.0)) return error(Code::kInvalidArgument, "top_p must be in (0, 1], not {}", p.top_p);
-  if (p.top_k < 0) return error(Code::kInvalidArgument, "top_k must be 0 (off) or a positive count, not {}", p.top_k);
-  if (!(p.min_p >= 0.0 && p.min_p < 1.0)) return error(Code::kInvalidArgument, "min_p must be in [0, 1), not {}", p.min_p);
+  if (!(p.temperature >= 0.0 && p.temperature <= 100.0))
+    return error(Code::kInvalidArgument, "temperature must be in [0, 100], not {}", p.temperature);
+  if (!(p.top_p > 0.0 && p.top_p <= 1.0))
+    return error(Code::kInvalidArgument, "top_p must be in (0, 1], not {}", p.top_p);
+  if (p.top_k < 0)
+    return error(Code::kInvalidArgument, "top_k must be 0 (off) or a positive count, not {}", p.top_k);
+  if (!(p.min_p >= 0.0 && p.min_p < 1.0))
+    return error(Code::kInvalidArgument, "min_p must be in [0, 1), not {}", p.min_p);
   return {};
 }
 
@@ -45,12 +51,15 @@ double counter_uniform(uint64_t seed, int64_t position, DrawPurpose purpose, uin
 }
 
 template <typename A>
-int32_t sample(const A* logits, int64_t vocab, int64_t position, const SamplingParams& p, const std::vector<int32_t>& banned) {
+int32_t sample(const A* logits, int64_t vocab, int64_t position, const SamplingParams& p,
+               const std::vector<int32_t>& banned) {
   auto is_banned = [&](int32_t id) { return std::binary_search(banned.begin(), banned.end(), id); };
   if (p.temperature == 0.0) {
     int32_t best = -1;
     for (int64_t i = 0; i < vocab; ++i) {
-      if (std::isfinite(logits[i]) && (best < 0 || logits[i] > logits[best]) && !is_banned(static_cast<int32_t>(i))) best = static_cast<int32_t>(i);
+      if (std::isfinite(logits[i]) && (best < 0 || logits[i] > logits[best]) &&
+          !is_banned(static_cast<int32_t>(i)))
+        best = static_cast<int32_t>(i);
     }
     return std::max(best, 0);
   }
@@ -74,7 +83,8 @@ int32_t sample(const A* logits, int64_t vocab, int64_t position, const SamplingP
     kept.resize(std::max<size_t>(n, 1));
   }
   if (p.min_p > 0.0) {
-    double best = std::max_element(kept.begin(), kept.end(), [](auto& a, auto& b) { return better(b, a); })->logit;
+    double best =
+        std::max_element(kept.begin(), kept.end(), [](auto& a, auto& b) { return better(b, a); })->logit;
     double limit = best + std::log(p.min_p);
     std::erase_if(kept, [&](const Candidate& c) { return c.logit < limit; });
   }
@@ -87,7 +97,9 @@ int32_t sample(const A* logits, int64_t vocab, int64_t position, const SamplingP
   return winner.id;
 }
 
-template int32_t sample<float>(const float*, int64_t, int64_t, const SamplingParams&, const std::vector<int32_t>&);
-template int32_t sample<double>(const double*, int64_t, int64_t, const SamplingParams&, const std::vector<int32_t>&);
+template int32_t sample<float>(const float*, int64_t, int64_t, const SamplingParams&,
+                               const std::vector<int32_t>&);
+template int32_t sample<double>(const double*, int64_t, int64_t, const SamplingParams&,
+                                const std::vector<int32_t>&);
 
 }  // namespace deepinfer

@@ -11,7 +11,8 @@ namespace deepinfer {
 namespace {
 
 template <typename A>
-Result<std::vector<double>> all_logits(const ModelWeights& w, const std::vector<int32_t>& tokens, ThreadPool* pool, const Kernels<A>* kernels) {
+Result<std::vector<double>> all_logits(const ModelWeights& w, const std::vector<int32_t>& tokens,
+                                       ThreadPool* pool, const Kernels<A>* kernels) {
   ForwardOptions<A> options;
   options.kernels = kernels;
   Forward<A> model(&w, pool, options);
@@ -58,15 +59,19 @@ Divergence compare(const std::vector<double>& exact, const std::vector<double>& 
 
 }  // namespace
 
-Result<SelfcheckResult> selfcheck(const ModelWeights& w, const std::vector<int32_t>& tokens, ThreadPool* pool) {
+Result<SelfcheckResult> selfcheck(const ModelWeights& w, const std::vector<int32_t>& tokens,
+                                  ThreadPool* pool) {
   if (tokens.empty()) return error(Code::kInvalidArgument, "selfcheck needs at least one token");
   for (int32_t t : tokens) {
-    if (t < 0 || t >= w.config.vocab_size) return error(Code::kInvalidArgument, "token id {} is outside the vocabulary of {}", t, w.config.vocab_size);
+    if (t < 0 || t >= w.config.vocab_size)
+      return error(Code::kInvalidArgument, "token id {} is outside the vocabulary of {}", t,
+                   w.config.vocab_size);
   }
   DI_ASSIGN(std::vector<double> exact, all_logits<double>(w, tokens, pool, nullptr));
   DI_ASSIGN(std::vector<double> native, all_logits<float>(w, tokens, pool, nullptr));
   DI_ASSIGN(std::vector<double> ref, all_logits<double>(w, tokens, pool, &ref_mode_kernels()));
-  return SelfcheckResult{compare(exact, native, w.config.vocab_size), compare(exact, ref, w.config.vocab_size)};
+  return SelfcheckResult{compare(exact, native, w.config.vocab_size),
+                         compare(exact, ref, w.config.vocab_size)};
 }
 
 }  // namespace deepinfer

@@ -8,7 +8,8 @@
 
 namespace deepinfer {
 namespace {
-// Open groups that a rollback can return to: one per `ratio` positions, so eight cover more than the longest verification.
+// Open groups that a rollback can return to: one per `ratio` positions, so eight cover more than the longest
+// verification.
 constexpr int kTailSlots = 8;
 }  // namespace
 
@@ -31,16 +32,20 @@ void RecordRing::put(int64_t position, const uint8_t* codes, const uint8_t* scal
   owner_[s] = position;
   std::memcpy(codes_.data() + static_cast<int64_t>(s) * code_bytes_, codes, static_cast<size_t>(code_bytes_));
   if (scale_bytes_ > 0) {
-    std::memcpy(scales_.data() + static_cast<int64_t>(s) * scale_bytes_, scales, static_cast<size_t>(scale_bytes_));
+    std::memcpy(scales_.data() + static_cast<int64_t>(s) * scale_bytes_, scales,
+                static_cast<size_t>(scale_bytes_));
   }
 }
 
 SequenceState::SequenceState(const ModelConfig& config, const CacheLayout& layout, BlockPool* pool)
     : window_tokens_(config.sliding_window), block_tokens_(layout.block_tokens), pool_(pool) {
-  auto ring = [&] { return RecordRing(layout.ring_slots, layout.window.code_bytes, layout.window.scale_bytes); };
+  auto ring = [&] {
+    return RecordRing(layout.ring_slots, layout.window.code_bytes, layout.window.scale_bytes);
+  };
   for (int l = 0; l < config.num_hidden_layers; ++l) window.push_back(ring());
   for (int i = 0; i < config.num_nextn_predict_layers; ++i) draft.push_back(ring());
-  for (const auto& s : layout.sources) tails.emplace_back(s.ratio > 1 ? kTailSlots : 1, layout.tail_row_bytes, 0);
+  for (const auto& s : layout.sources)
+    tails.emplace_back(s.ratio > 1 ? kTailSlots : 1, layout.tail_row_bytes, 0);
 }
 
 SequenceState::~SequenceState() {
@@ -77,7 +82,8 @@ int64_t SequenceState::lowest_truncation() const {
 }
 
 void SequenceState::truncate(int64_t n) {
-  DI_CHECK(n >= lowest_truncation(), fmt::format("truncation to {} but the rings only allow {}", n, lowest_truncation()));
+  DI_CHECK(n >= lowest_truncation(),
+           fmt::format("truncation to {} but the rings only allow {}", n, lowest_truncation()));
   length = std::min(length, n);
   if (static_cast<int64_t>(tokens.size()) > n) tokens.resize(static_cast<size_t>(n));
   int64_t keep = (n + block_tokens_ - 1) / block_tokens_;
@@ -87,6 +93,8 @@ void SequenceState::truncate(int64_t n) {
   }
 }
 
-void note_written(SequenceState& s, int64_t end) { s.written_ = std::max(s.written_, end); }
+void note_written(SequenceState& s, int64_t end) {
+  s.written_ = std::max(s.written_, end);
+}
 
 }  // namespace deepinfer

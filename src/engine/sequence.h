@@ -1,6 +1,7 @@
-// Everything the model remembers about one sequence between two forward passes: tokens, cache blocks, window rings, compressor
-// tails, draft rings, and the floors of bounded replay. All state is positional: going back is forgetting a length.
-// Source: model specification 3.7, 6.4, 10. Threads: one owner; the forward pass reads and writes it between its barriers.
+// Everything the model remembers about one sequence between two forward passes: tokens, cache blocks, window
+// rings, compressor tails, draft rings, and the floors of bounded replay. All state is positional: going back
+// is forgetting a length. Source: model specification 3.7, 6.4, 10. Threads: one owner; the forward pass
+// reads and writes it between its barriers.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +13,34 @@
 
 namespace deepinfer {
 
-// Records of the last `slots` positions. Every slot remembers whose it is: reading a position that was overwritten is a fault of the
-// caller and aborts, it never gives another token's latent.
+// Records of the last `slots` positions. Every slot remembers whose it is: reading a position that was
+// overwritten is a fault of the caller and aborts, it never gives another token's latent.
 class RecordRing {
  public:
   RecordRing() = default;
   RecordRing(int slots, int64_t code_bytes, int64_t scale_bytes);
   void put(int64_t position, const uint8_t* codes, const uint8_t* scales);
-  const uint8_t* codes(int64_t position) const { return codes_.data() + checked_slot(position) * code_bytes_; }
-  const uint8_t* scales(int64_t position) const { return scales_.data() + checked_slot(position) * scale_bytes_; }
+  const uint8_t* codes(int64_t position) const {
+    return codes_.data() + checked_slot(position) * code_bytes_;
+  }
+  const uint8_t* scales(int64_t position) const {
+    return scales_.data() + checked_slot(position) * scale_bytes_;
+  }
   bool holds(int64_t position) const { return owner_[slot(position)] == position; }
   int slots() const { return static_cast<int>(owner_.size()); }
 
  private:
-  size_t slot(int64_t position) const { return static_cast<size_t>(position % static_cast<int64_t>(owner_.size())); }
+  size_t slot(int64_t position) const {
+    return static_cast<size_t>(position % static_cast<int64_t>(owner_.size()));
+  }
   int64_t checked_slot(int64_t position) const;
   int64_t code_bytes_ = 0, scale_bytes_ = 0;
   std::vector<int64_t> owner_;
   std::vector<uint8_t> codes_, scales_;
 };
 
-// Rows that stand in for the embedding inside an image span: START, IMAGE.., NEWLINE.., END, already resolved.
+// Rows that stand in for the embedding inside an image span: START, IMAGE.., NEWLINE.., END, already
+// resolved.
 struct ImageSpan {
   int64_t begin = 0;
   int64_t count = 0;
@@ -55,8 +63,9 @@ struct SequenceState {
   std::vector<RecordRing> draft;   // one per draft stage
   std::vector<RecordRing> tails;   // one per kv source; (a, g) of open groups, empty ring at ratio 1
 
-  // Bounded replay (model specification 10). Window reads of encoder layers never go below encoder_floor, of decoder layers never
-  // below decoder_floor; decoder layers run only rows at or after decoder_floor; main KV and index keys are written from publish_from on.
+  // Bounded replay (model specification 10). Window reads of encoder layers never go below encoder_floor, of
+  // decoder layers never below decoder_floor; decoder layers run only rows at or after decoder_floor; main KV
+  // and index keys are written from publish_from on.
   int64_t encoder_floor = 0;
   int64_t publish_from = 0;
   int64_t decoder_floor = 0;
@@ -70,7 +79,8 @@ struct SequenceState {
   Status reserve(int64_t end);
   // Forgets positions >= n (tokens, length, blocks). REQUIRES n >= lowest_truncation().
   void truncate(int64_t n);
-  // Smallest n for which every window the rows n-1 and later will read is still in the rings (the last kept row may be run again).
+  // Smallest n for which every window the rows n-1 and later will read is still in the rings (the last kept
+  // row may be run again).
   int64_t lowest_truncation() const;
 
  private:

@@ -1,13 +1,17 @@
-// The arithmetic the engine asks for, as one table of functions per back end: on spans of activations, without threads, without
-// allocation, without knowing layers, requests or caches. A call may use half a MiB of stack.
+// The arithmetic the engine asks for, as one table of functions per back end: on spans of activations,
+// without threads, without allocation, without knowing layers, requests or caches. A call may use half a MiB
+// of stack.
 //
-// Two kinds of activation. A = double is math mode: exact formulas, no rounding. A = float is native mode: a result marked
-// "[r]" is rounded once to bf16 (round to nearest even) on write, so activations carry bf16 values in fp32 registers; everything else stays fp32.
+// Two kinds of activation. A = double is math mode: exact formulas, no rounding. A = float is native mode: a
+// result marked
+// "[r]" is rounded once to bf16 (round to nearest even) on write, so activations carry bf16 values in fp32
+// registers; everything else stays fp32.
 //
-// The contract of the house: a row of output depends on that row's inputs alone. Every reduction has one order that is a
-// function of the reduced length only, never of T, of the row range asked for, of alignment or of neighbours.
-// reference_kernels<A>() is the plain scalar definition; native_kernels() the vector version for this machine; a test matrix holds one
-// against the other. Source: model specification 2 to 6 and 8.
+// The contract of the house: a row of output depends on that row's inputs alone. Every reduction has one
+// order that is a function of the reduced length only, never of T, of the row range asked for, of alignment
+// or of neighbours. reference_kernels<A>() is the plain scalar definition; native_kernels() the vector
+// version for this machine; a test matrix holds one against the other. Source: model specification 2 to 6
+// and 8.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +48,13 @@ template <typename A>
 struct Kernels {
   const char* name;  // "reference", "avx3_zen4", ...
 
-  // y[t*ldy + o] = W[o,:] . x[row(t)*ldx + :] for o in [row0, row1), t in [0, T); row(t) = rows ? rows[t] : t.
-  // x: A values [.., cols]. Works for every WeightFormat; dequantised weights are exact. fp32 (or fp64) accumulation.
-  // The vector back end rounds x to 8-bit integers per block of 32 for kMxfp4, where the format's own reference rounds it to E4M3;
-  // block sums are then exact, and every instruction level gives the same bits.
-  void (*linear)(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T, int64_t row0, int64_t row1,
-                 A* y, int64_t ldy, Out out);
+  // y[t*ldy + o] = W[o,:] . x[row(t)*ldx + :] for o in [row0, row1), t in [0, T); row(t) = rows ? rows[t] :
+  // t. x: A values [.., cols]. Works for every WeightFormat; dequantised weights are exact. fp32 (or fp64)
+  // accumulation. The vector back end rounds x to 8-bit integers per block of 32 for kMxfp4, where the
+  // format's own reference rounds it to E4M3; block sums are then exact, and every instruction level gives
+  // the same bits.
+  void (*linear)(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T, int64_t row0,
+                 int64_t row1, A* y, int64_t ldy, Out out);
 
   // out[0..cols) = dequantised row of a matrix (embedding, Engram row).
   void (*decode_row)(const MatrixView& m, int64_t row, A* out);
@@ -60,9 +65,11 @@ struct Kernels {
   // Sum of squares of n values, not rounded.
   A (*sum_squares)(const A* x, int64_t n);
 
-  // mHC coefficients from mix[(2+hc)*hc] (= flatten(X) . fn^T, not yet divided) and mean_square = mean(flatten(X)^2).
-  // Writes pre[hc], post[hc], comb[hc*hc] (row = source stream j, column = destination k). Model specification 2.2.
-  void (*hc_coefficients)(const A* mix, A mean_square, const A* base, const A* scale, const HcParams& p, A* pre, A* post, A* comb);
+  // mHC coefficients from mix[(2+hc)*hc] (= flatten(X) . fn^T, not yet divided) and mean_square =
+  // mean(flatten(X)^2). Writes pre[hc], post[hc], comb[hc*hc] (row = source stream j, column = destination
+  // k). Model specification 2.2.
+  void (*hc_coefficients)(const A* mix, A mean_square, const A* base, const A* scale, const HcParams& p,
+                          A* pre, A* post, A* comb);
   // u[d] = sum_i c[i] X[i*H + d]  [r]
   void (*hc_collapse)(const A* X, const A* c, int hc, int64_t H, A* u);
   // X[k][d] = post[k] y[d] + sum_j comb[j][k] X[j][d]  [r], in place.
@@ -73,21 +80,24 @@ struct Kernels {
   // Rotates the `pairs` adjacent pairs of x (2*pairs values) by (cos, sin) [r]; inverse rotates back.
   void (*rope)(A* x, const A* cos, const A* sin, int pairs, bool inverse);
 
-  // Encodes n values into a record; decodes it again. kRaw copies. Quantisers see fp32 (math mode converts first).
+  // Encodes n values into a record; decodes it again. kRaw copies. Quantisers see fp32 (math mode converts
+  // first).
   void (*encode_record)(RecordFormat format, const A* x, int64_t n, uint8_t* codes, uint8_t* scales);
   void (*decode_record)(RecordFormat format, const uint8_t* codes, const uint8_t* scales, int64_t n, A* out);
 
-  // scores[j] = sum_h w[h] * max(0, q_h . key_j), j in [0, n). q: [heads, dim] decoded values on the fp4_32 grid (or raw);
-  // keys: n records of `format`, codes at codes + j*code_stride, scales at scales + j*scale_stride.
-  // Order: per head the dot product is a sum over blocks of 32 dims in ascending order (each block sum exact for fp4_32), then
-  // total = fma(w[h], relu(dot), total) over ascending heads.
-  void (*index_scores)(const A* q, const A* w, int heads, int dim, RecordFormat format, const uint8_t* codes, int64_t code_stride,
-                       const uint8_t* scales, int64_t scale_stride, int64_t n, A* scores);
+  // scores[j] = sum_h w[h] * max(0, q_h . key_j), j in [0, n). q: [heads, dim] decoded values on the fp4_32
+  // grid (or raw); keys: n records of `format`, codes at codes + j*code_stride, scales at scales +
+  // j*scale_stride. Order: per head the dot product is a sum over blocks of 32 dims in ascending order (each
+  // block sum exact for fp4_32), then total = fma(w[h], relu(dot), total) over ascending heads.
+  void (*index_scores)(const A* q, const A* w, int heads, int dim, RecordFormat format, const uint8_t* codes,
+                       int64_t code_stride, const uint8_t* scales, int64_t scale_stride, int64_t n,
+                       A* scores);
 
-  // One softmax over n rows (window and selected entries together) plus the sink, for `heads` heads of one query row.
-  // q: [heads, D]; rows: [n, D] decoded, key and value at once; sink: [heads]; out: [heads, D]  [r].
-  // scratch: heads*n values. Row order is the order of summation. n >= 1.
-  void (*attend)(const A* q, const A* rows, int64_t n, int64_t D, int heads, double scale, const A* sink, A* scratch, A* out);
+  // One softmax over n rows (window and selected entries together) plus the sink, for `heads` heads of one
+  // query row. q: [heads, D]; rows: [n, D] decoded, key and value at once; sink: [heads]; out: [heads, D]
+  // [r]. scratch: heads*n values. Row order is the order of summation. n >= 1.
+  void (*attend)(const A* q, const A* rows, int64_t n, int64_t D, int heads, double scale, const A* sink,
+                 A* scratch, A* out);
 
   // a[i] = weight * silu(min(g, limit)) * clamp(u, -limit, limit)  [r]; limit 0: no clamps.
   void (*swiglu)(const A* g, const A* u, int64_t n, double weight, double limit, A* a);
@@ -97,10 +107,13 @@ struct Kernels {
   // y[i] = bf16(x[i]) in native mode, a copy in math mode. y may be x.
   void (*round)(const A* x, int64_t n, A* y);
 
-  // Engram gate and update of one stream: rs, dot, gate, X += gate*val [r]  (model specification 5.5). Returns the gate.
-  A (*engram_stream)(const A* key, const A* val, const A* q_weight, const A* k_weight, int64_t H, double eps, A* X);
+  // Engram gate and update of one stream: rs, dot, gate, X += gate*val [r]  (model specification 5.5).
+  // Returns the gate.
+  A (*engram_stream)(const A* key, const A* val, const A* q_weight, const A* k_weight, int64_t H, double eps,
+                     A* X);
 
-  // pooled[d] = sum_t softmax_t(g_t[d]) a_t[d], t in [0, r): `a` and `g` are arrays of r pointers to n values. [r]
+  // pooled[d] = sum_t softmax_t(g_t[d]) a_t[d], t in [0, r): `a` and `g` are arrays of r pointers to n
+  // values. [r]
   void (*compress_pool)(const A* const* a, const A* const* g, int r, int64_t n, A* pooled);
 
   // probs[i] = exp((x[i] - max) * inv_temperature); returns the sum (ascending lanes, fixed order).
@@ -115,25 +128,29 @@ const Kernels<A>& reference_kernels();
 template <typename A>
 const Kernels<A>& kernels();
 
-// Instruction levels of the vector back end, best first, as this CPU has them ("AVX3_ZEN4", "AVX2", "SSE4", ...), and the
-// one in use. set_instruction_level restricts dispatch to `name` or below before any kernel ran; false if unknown or absent.
+// Instruction levels of the vector back end, best first, as this CPU has them ("AVX3_ZEN4", "AVX2", "SSE4",
+// ...), and the one in use. set_instruction_level restricts dispatch to `name` or below before any kernel
+// ran; false if unknown or absent.
 std::vector<std::string> instruction_levels();
 std::string instruction_level();
 bool set_instruction_level(const std::string& name);
 
 // ---- selection (scalar, shared by both modes)
 
-// Indices of the k largest of n scores (ties: lower index; -inf never chosen), ascending, into out; returns how many.
-// scratch: n ints.
+// Indices of the k largest of n scores (ties: lower index; -inf never chosen), ascending, into out; returns
+// how many. scratch: n ints.
 template <typename A>
 int64_t select_topk(const A* scores, int64_t n, int64_t k, int32_t* scratch, int32_t* out);
 
-// Candidate blocks (model specification 3.4): block score = max of its visible scores, the newest visible block forced in, the best
-// `blocks` kept (ties: lower block). Marks allowed[j] = 1 for every visible entry of a kept block. n visible entries, n >= 1.
+// Candidate blocks (model specification 3.4): block score = max of its visible scores, the newest visible
+// block forced in, the best `blocks` kept (ties: lower block). Marks allowed[j] = 1 for every visible entry
+// of a kept block. n visible entries, n >= 1.
 template <typename A>
-void candidate_pool(const A* scores, int64_t n, int blocks, int block_size, int32_t* scratch, uint8_t* allowed);
+void candidate_pool(const A* scores, int64_t n, int blocks, int block_size, int32_t* scratch,
+                    uint8_t* allowed);
 
-// Routing of one row: logits [E] -> ids[k] ascending by id, weights[k] (model specification 4). scoring: 0 sqrt-softplus, 1 softmax, 2 sigmoid.
+// Routing of one row: logits [E] -> ids[k] ascending by id, weights[k] (model specification 4). scoring: 0
+// sqrt-softplus, 1 softmax, 2 sigmoid.
 struct RouterParams {
   int experts = 0, k = 0, scoring = 0;
   bool normalise = true;

@@ -19,8 +19,8 @@ constexpr int kRowsAtOnce = 8;    // rows of x that share one decoded piece of a
 constexpr int64_t kPiece = 1024;  // columns decoded at a time, a multiple of 32
 constexpr int64_t kMaxIndexDim = 4096;
 
-// Adds w[i] * x_t[i] to lane i mod 8 of sum[t] for N rows at once: the rows' sums are independent, so the wait for one addition is
-// filled with the others'.
+// Adds w[i] * x_t[i] to lane i mod 8 of sum[t] for N rows at once: the rows' sums are independent, so the
+// wait for one addition is filled with the others'.
 using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
 template <typename T>
 [[gnu::always_inline]] inline void load(const T* p, Lanes* out) {
@@ -30,7 +30,8 @@ template <typename T>
 }
 
 template <int N, typename X, typename W>
-[[gnu::always_inline]] inline void accumulate_lanes(const W* w, const X* const* x, int64_t n, double (*sum)[kLanes]) {
+[[gnu::always_inline]] inline void accumulate_lanes(const W* w, const X* const* x, int64_t n,
+                                                    double (*sum)[kLanes]) {
   Lanes s[N], wv, xv;
   std::memcpy(s, sum, sizeof(s));
   int64_t i = 0;
@@ -46,16 +47,17 @@ template <int N, typename X, typename W>
     for (int t = 0; t < N; ++t) sum[t][l] += static_cast<double>(w[i]) * static_cast<double>(x[t][i]);
 }
 
-// The same lanes in wider registers: a multiply and an add per element whatever the width (contraction is off), so the
-// bits are those of the plain loop. Math mode runs whole models on this.
+// The same lanes in wider registers: a multiply and an add per element whatever the width (contraction is
+// off), so the bits are those of the plain loop. Math mode runs whole models on this.
 #if defined(__x86_64__)
 template <int N, typename X, typename W>
-[[gnu::target("avx512f,prefer-vector-width=512")]] void accumulate_avx512(const W* w, const X* const* x, int64_t n,
-                                                                          double (*sum)[kLanes]) {
+[[gnu::target("avx512f,prefer-vector-width=512")]] void accumulate_avx512(const W* w, const X* const* x,
+                                                                          int64_t n, double (*sum)[kLanes]) {
   accumulate_lanes<N>(w, x, n, sum);
 }
 template <int N, typename X, typename W>
-[[gnu::target("avx2")]] void accumulate_avx2(const W* w, const X* const* x, int64_t n, double (*sum)[kLanes]) {
+[[gnu::target("avx2")]] void accumulate_avx2(const W* w, const X* const* x, int64_t n,
+                                             double (*sum)[kLanes]) {
   accumulate_lanes<N>(w, x, n, sum);
 }
 const int kWidth = __builtin_cpu_supports("avx512f") ? 512 : __builtin_cpu_supports("avx2") ? 256 : 128;
@@ -224,10 +226,12 @@ void index_scores(const A* q, const A* w, int heads, int dim, RecordFormat forma
   }
 }
 
-// acc[d] += z[i] * rows[i*D + d] for n rows in order, in registers as wide as the machine has: element by element, so the same bits.
+// acc[d] += z[i] * rows[i*D + d] for n rows in order, in registers as wide as the machine has: element by
+// element, so the same bits.
 constexpr int64_t kChunk = 64;
 template <typename A>
-[[gnu::always_inline]] inline void weighted_rows_body(const A* z, const A* rows, int64_t n, int64_t D, int64_t nd, double* acc) {
+[[gnu::always_inline]] inline void weighted_rows_body(const A* z, const A* rows, int64_t n, int64_t D,
+                                                      int64_t nd, double* acc) {
   if (nd == kChunk) {
     double s[kChunk] = {};
     for (int64_t i = 0; i < n; ++i)
@@ -240,8 +244,9 @@ template <typename A>
 }
 #if defined(__x86_64__)
 template <typename A>
-[[gnu::target("avx512f,prefer-vector-width=512")]] void weighted_rows_avx512(const A* z, const A* rows, int64_t n, int64_t D,
-                                                                             int64_t nd, double* acc) {
+[[gnu::target("avx512f,prefer-vector-width=512")]] void weighted_rows_avx512(const A* z, const A* rows,
+                                                                             int64_t n, int64_t D, int64_t nd,
+                                                                             double* acc) {
   weighted_rows_body(z, rows, n, D, nd, acc);
 }
 #endif

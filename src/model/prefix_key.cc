@@ -1,4 +1,5 @@
-// The canonical serialisation: little endian, tagged and length-prefixed fields for the root, raw words for tokens.
+// The canonical serialisation: little endian, tagged and length-prefixed fields for the root, raw words for
+// tokens.
 #include "model/prefix_key.h"
 
 namespace deepinfer {
@@ -14,7 +15,8 @@ void put(std::string* out, U v) {
 Digest prefix_root(const PrefixIdentity& id) {
   std::string bytes = "dpi-kv";
   bytes.push_back('\x01');
-  const std::string* fields[] = {&id.name_space, &id.weights, &id.tokenizer, &id.layout, &id.precision, &id.attention_mode, &id.salt};
+  const std::string* fields[] = {&id.name_space, &id.weights,        &id.tokenizer, &id.layout,
+                                 &id.precision,  &id.attention_mode, &id.salt};
   uint8_t tag = 1;
   for (const std::string* f : fields) {
     put(&bytes, tag++);
@@ -24,7 +26,8 @@ Digest prefix_root(const PrefixIdentity& id) {
   return sha256(bytes);
 }
 
-Digest prefix_block(const Digest& parent, std::span<const int32_t> tokens, std::span<const PrefixItem> items) {
+Digest prefix_block(const Digest& parent, std::span<const int32_t> tokens,
+                    std::span<const PrefixItem> items) {
   std::string bytes(parent.begin(), parent.end());
   bytes.reserve(bytes.size() + 4 * tokens.size() + 2 + 40 * items.size());
   for (int32_t t : tokens) put(&bytes, static_cast<uint32_t>(t));

@@ -8,7 +8,9 @@
 namespace deepinfer {
 namespace {
 
-PrefixIdentity identity() { return {"public", "w0", "t0", "l0", "p0", "m0", ""}; }
+PrefixIdentity identity() {
+  return {"public", "w0", "t0", "l0", "p0", "m0", ""};
+}
 
 std::vector<int32_t> iota(int first, int n) {
   std::vector<int32_t> t(static_cast<size_t>(n));
@@ -24,9 +26,11 @@ TEST(PrefixKey, GoldenVectors) {
   EXPECT_EQ(to_hex(chain[0]), "a4758983f033e798602e80cdf70a2ba20297fed2b565452a2e0ba5f07adf3a2c");
   EXPECT_EQ(to_hex(chain[1]), "8f450edda94ab30c5f05f2399c50a283b25057138f490d32c41b23bbdf1a51e3");
   PrefixItem item{sha256("image-1"), 10, 64};
-  EXPECT_EQ(to_hex(prefix_block(root, iota(0, 128), {{item}})), "5764bbd17e4b12f38105524a37f642cbaaad20ed074d47fab67625000c691f1f");
+  EXPECT_EQ(to_hex(prefix_block(root, iota(0, 128), {{item}})),
+            "5764bbd17e4b12f38105524a37f642cbaaad20ed074d47fab67625000c691f1f");
   item.offset = 11;
-  EXPECT_EQ(to_hex(prefix_block(root, iota(0, 128), {{item}})).substr(0, 32), "b9278f3b93922f6e4683be788794cf69");
+  EXPECT_EQ(to_hex(prefix_block(root, iota(0, 128), {{item}})).substr(0, 32),
+            "b9278f3b93922f6e4683be788794cf69");
   PrefixIdentity other = identity();
   other.name_space = "tenant-a";
   EXPECT_EQ(to_hex(prefix_root(other)).substr(0, 32), "fa8f760d62f932ecb745f291c11e0028");
@@ -37,9 +41,10 @@ TEST(PrefixKey, GoldenVectors) {
 
 TEST(PrefixKey, EveryFieldIsBound) {
   Digest root = prefix_root(identity());
-  std::string PrefixIdentity::*fields[] = {&PrefixIdentity::name_space, &PrefixIdentity::weights, &PrefixIdentity::tokenizer,
-                                           &PrefixIdentity::layout, &PrefixIdentity::precision, &PrefixIdentity::attention_mode,
-                                           &PrefixIdentity::salt};
+  std::string PrefixIdentity::* fields[] = {&PrefixIdentity::name_space, &PrefixIdentity::weights,
+                                            &PrefixIdentity::tokenizer,  &PrefixIdentity::layout,
+                                            &PrefixIdentity::precision,  &PrefixIdentity::attention_mode,
+                                            &PrefixIdentity::salt};
   for (auto f : fields) {
     PrefixIdentity id = identity();
     id.*f += "x";

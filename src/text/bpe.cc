@@ -1,4 +1,5 @@
-// Byte-pair merging: a linear search for short pieces, a heap for long ones, and a table of whole pieces for most.
+// Byte-pair merging: a linear search for short pieces, a heap for long ones, and a table of whole pieces for
+// most.
 #include "text/bpe.h"
 
 #include <algorithm>

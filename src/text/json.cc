@@ -1,4 +1,5 @@
-// Reading through nlohmann/json after a pass that it cannot do itself (lone surrogates, depth), and the two ways of writing.
+// Reading through nlohmann/json after a pass that it cannot do itself (lone surrogates, depth), and the two
+// ways of writing.
 #include "text/json.h"
 
 #include <charconv>

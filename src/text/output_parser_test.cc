@@ -1,4 +1,5 @@
-// Counts, reasons, log-probabilities and partial characters of the token front; tokens, bytes and text must agree.
+// Counts, reasons, log-probabilities and partial characters of the token front; tokens, bytes and text must
+// agree.
 #include "text/output_parser.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// The scanner of text/pretokenizer.h: pattern 3, with the first two splits folded into what it calls the end of a segment.
+// The scanner of text/pretokenizer.h: pattern 3, with the first two splits folded into what it calls the end
+// of a segment.
 #include "text/pretokenizer.h"
 
 #include <array>

@@ -1,4 +1,5 @@
-// Merges against their definition, bytes, added tokens, spans, time on a megabyte of anything, and refused files.
+// Merges against their definition, bytes, added tokens, spans, time on a megabyte of anything, and refused
+// files.
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>

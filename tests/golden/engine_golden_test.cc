@@ -1,6 +1,7 @@
-// The forward pass in math mode against the golden runs of model specification 12.7 to 12.9: every layer's output, selections,
-// candidate pool, routes, Engram ids and gates, cache contents, logits, drafts, confidences, bounded prefill and verification.
-// The values were confirmed with the vendor's own reference code; they are printed with six or seven digits.
+// The forward pass in math mode against the golden runs of model specification 12.7 to 12.9: every layer's
+// output, selections, candidate pool, routes, Engram ids and gates, cache contents, logits, drafts,
+// confidences, bounded prefill and verification. The values were confirmed with the vendor's own reference
+// code; they are printed with six or seven digits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,13 +26,16 @@ std::vector<int32_t> prompt(int n) {
 const ModelWeights& weights(const std::string& name) {
   static std::map<std::string, std::unique_ptr<ModelWeights>> cache;
   auto& w = cache[name];
-  if (w == nullptr) w = std::make_unique<ModelWeights>(exact_synthetic_weights(builtin_config(name).value()).value());
+  if (w == nullptr)
+    w = std::make_unique<ModelWeights>(exact_synthetic_weights(builtin_config(name).value()).value());
   return *w;
 }
 
 // 1e-4 relative, as the specification asks, with the printed digits as the floor.
-void expect_near(const std::vector<double>& want, const double* got, const std::string& what, double floor = 2e-6) {
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], std::max(floor, 1e-5 * std::fabs(want[i]))) << what << " [" << i << "]";
+void expect_near(const std::vector<double>& want, const double* got, const std::string& what,
+                 double floor = 2e-6) {
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(got[i], want[i], std::max(floor, 1e-5 * std::fabs(want[i]))) << what << " [" << i << "]";
 }
 
 std::vector<int> top_ids(const double* z, int64_t n, size_t count) {
@@ -55,14 +59,16 @@ struct Fixture {
         model(&w, &pool, {quantised, nullptr}),
         blocks(model.layout().block_bytes, 4096),
         state(w.config, model.layout(), &blocks) {}
-  ForwardResult<double> prefill(int n, int keep, ForwardTrace<double>* trace = nullptr, int64_t logits_from = 0) {
+  ForwardResult<double> prefill(int n, int keep, ForwardTrace<double>* trace = nullptr,
+                                int64_t logits_from = 0) {
     state.tokens = prompt(n);
     state.decoder_floor = keep > 0 ? std::max(0, n - keep) : 0;
     EXPECT_TRUE(state.reserve(n).ok());
     return model.run({{&state, 0, n, logits_from}}, trace);
   }
   DraftResult<double> draft(int32_t next) {
-    return model.draft(state, next, [](const double* z, int64_t v, int64_t) { return static_cast<int32_t>(argmax(z, v)); });
+    return model.draft(
+        state, next, [](const double* z, int64_t v, int64_t) { return static_cast<int32_t>(argmax(z, v)); });
   }
   ForwardResult<double> verify(int32_t next, const std::vector<int32_t>& drafts) {
     int64_t p = state.length;
@@ -78,7 +84,9 @@ struct Fixture {
   SequenceState state;
 };
 
-std::vector<int> ints(const std::vector<int32_t>& v) { return {v.begin(), v.end()}; }
+std::vector<int> ints(const std::vector<int32_t>& v) {
+  return {v.begin(), v.end()};
+}
 
 void check_t0(const golden::T0Run& g) {
   Fixture f("t0", g.quantised);
@@ -91,7 +99,8 @@ void check_t0(const golden::T0Run& g) {
     const auto& line = g.layers[static_cast<size_t>(l)];
     std::string where = "layer " + std::to_string(l);
     const double* last = tl.streams.data() + (T - 1) * hc * H;
-    for (int s = 0; s < hc; ++s) EXPECT_NEAR(l2(last + s * H, H), line.norms[static_cast<size_t>(s)], 2e-6 * 35) << where;
+    for (int s = 0; s < hc; ++s)
+      EXPECT_NEAR(l2(last + s * H, H), line.norms[static_cast<size_t>(s)], 2e-6 * 35) << where;
     expect_near(line.x, last, where + " X");
     expect_near(line.pre, tl.pre.data() + (T - 1) * hc, where + " pre");
     double sum = 0;
@@ -129,8 +138,12 @@ void check_t0(const golden::T0Run& g) {
   expect_near(g.verify_logits, v.row(0), "verify row 0");
 }
 
-TEST(GoldenT0, Math) { check_t0(golden::kMath); }
-TEST(GoldenT0, Quantised) { check_t0(golden::kQuant); }
+TEST(GoldenT0, Math) {
+  check_t0(golden::kMath);
+}
+TEST(GoldenT0, Quantised) {
+  check_t0(golden::kQuant);
+}
 
 TEST(GoldenT0, BoundedPrefill) {
   for (const auto* g : {&golden::kMath, &golden::kQuant}) {
@@ -164,7 +177,8 @@ TEST(GoldenT0, CacheSamples) {
       const uint8_t* b = f.state.block_data(j / s.entries);
       std::vector<double> out(static_cast<size_t>(rec.values));
       k.decode_record(rec.format, b + (key ? s.index_codes : s.main_codes) + j % s.entries * rec.code_bytes,
-                      b + (key ? s.index_scales : s.main_scales) + j % s.entries * rec.scale_bytes, rec.values, out.data());
+                      b + (key ? s.index_scales : s.main_scales) + j % s.entries * rec.scale_bytes,
+                      rec.values, out.data());
       return out;
     };
     auto ring = [&](const RecordRing& r, int64_t p) {
@@ -172,7 +186,8 @@ TEST(GoldenT0, CacheSamples) {
       k.decode_record(lay.window.format, r.codes(p), r.scales(p), 64, out.data());
       return out;
     };
-    auto m20 = entry(0, 0, false), m219 = entry(0, 19, false), m439 = entry(1, 39, false), k219 = entry(0, 19, true);
+    auto m20 = entry(0, 0, false), m219 = entry(0, 19, false), m439 = entry(1, 39, false),
+         k219 = entry(0, 19, true);
     auto w0 = ring(f.state.window[0], 39);
     if (!quantised) {
       expect_near({-1.222069, -0.036867, -1.651217}, m20.data(), "main[2][0]");
@@ -215,7 +230,9 @@ TEST(GoldenT0, DeadPosition) {
   live.prefill(10, 0, &trace);
   EXPECT_EQ(trace.layers[1].engram_rows[8], (std::vector<int64_t>{44, 114, 162, 230, 324, 357}));
   EXPECT_EQ(trace.layers[1].engram_rows[9], rows[9]);
-  for (double g : std::vector<double>(trace.layers[1].engram_gates.begin(), trace.layers[1].engram_gates.begin() + 4)) EXPECT_GT(g, 0);
+  for (double g :
+       std::vector<double>(trace.layers[1].engram_gates.begin(), trace.layers[1].engram_gates.begin() + 4))
+    EXPECT_GT(g, 0);
 }
 
 void check_larger(const std::string& config) {
@@ -238,8 +255,12 @@ void check_larger(const std::string& config) {
   }
 }
 
-TEST(GoldenLarger, T1) { check_larger("t1"); }
-TEST(GoldenLarger, T2) { check_larger("t2"); }
+TEST(GoldenLarger, T1) {
+  check_larger("t1");
+}
+TEST(GoldenLarger, T2) {
+  check_larger("t2");
+}
 
 }  // namespace
 }  // namespace deepinfer

@@ -1,4 +1,5 @@
-// What the engine's parity tests share: a synthetic checkpoint per configuration, prompts, digests of everything a run leaves behind.
+// What the engine's parity tests share: a synthetic checkpoint per configuration, prompts, digests of
+// everything a run leaves behind.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,7 +41,9 @@ inline const ModelWeights& weights(const std::string& name) {
 }
 
 // Long enough that top-k and the candidate pool both leave entries out and YaRN is active.
-inline int prompt_length(const std::string& name) { return name == "t0" ? 150 : name == "t1" ? 300 : 600; }
+inline int prompt_length(const std::string& name) {
+  return name == "t0" ? 150 : name == "t1" ? 300 : 600;
+}
 
 inline std::vector<int32_t> prompt(int n, int vocab, int variant = 0) {
   std::vector<int32_t> t;
@@ -54,7 +57,8 @@ inline uint64_t digest(const void* p, size_t n, uint64_t h = 0xcbf29ce484222325u
   return h;
 }
 
-// Every cached bit that later rows can read: complete entries of all kv sources, windows, draft rings, open groups.
+// Every cached bit that later rows can read: complete entries of all kv sources, windows, draft rings, open
+// groups.
 inline uint64_t digest(const SequenceState& s, const CacheLayout& lay, const ModelConfig& c) {
   uint64_t h = 1;
   for (size_t slot = 0; slot < lay.sources.size(); ++slot) {
@@ -63,9 +67,12 @@ inline uint64_t digest(const SequenceState& s, const CacheLayout& lay, const Mod
       const uint8_t* b = s.block_data(j / src.entries);
       int64_t e = j % src.entries;
       h = digest(b + src.main_codes + e * lay.main.code_bytes, static_cast<size_t>(lay.main.code_bytes), h);
-      h = digest(b + src.main_scales + e * lay.main.scale_bytes, static_cast<size_t>(lay.main.scale_bytes), h);
-      h = digest(b + src.index_codes + e * lay.index.code_bytes, static_cast<size_t>(lay.index.code_bytes), h);
-      h = digest(b + src.index_scales + e * lay.index.scale_bytes, static_cast<size_t>(lay.index.scale_bytes), h);
+      h = digest(b + src.main_scales + e * lay.main.scale_bytes, static_cast<size_t>(lay.main.scale_bytes),
+                 h);
+      h = digest(b + src.index_codes + e * lay.index.code_bytes, static_cast<size_t>(lay.index.code_bytes),
+                 h);
+      h = digest(b + src.index_scales + e * lay.index.scale_bytes, static_cast<size_t>(lay.index.scale_bytes),
+                 h);
     }
     if (src.ratio > 1 && s.length % src.ratio != 0) {
       h = digest(s.tails[slot].codes(s.length / src.ratio), static_cast<size_t>(lay.tail_row_bytes), h);
@@ -77,7 +84,8 @@ inline uint64_t digest(const SequenceState& s, const CacheLayout& lay, const Mod
       h = digest(r.scales(p), static_cast<size_t>(lay.window.scale_bytes), h);
     }
   };
-  for (size_t l = 0; l < s.window.size(); ++l) ring(s.window[l], static_cast<int>(l) < c.first_decoder_layer() ? s.encoder_floor : s.decoder_floor);
+  for (size_t l = 0; l < s.window.size(); ++l)
+    ring(s.window[l], static_cast<int>(l) < c.first_decoder_layer() ? s.encoder_floor : s.decoder_floor);
   for (const auto& r : s.draft) ring(r, s.decoder_floor);
   return h;
 }

@@ -1,5 +1,5 @@
-// A row's bits depend on its own sequence only: the same logits and the same caches for every chunking, every batch, every number of
-// threads, with and without drafts, in both numeric modes.
+// A row's bits depend on its own sequence only: the same logits and the same caches for every chunking, every
+// batch, every number of threads, with and without drafts, in both numeric modes.
 #include "engine_fixture.h"
 
 namespace deepinfer::parity {
@@ -29,7 +29,8 @@ Outcome<A> prefill(Bench<A>* b, const std::vector<int32_t>& tokens, int64_t chun
 template <typename A>
 void expect_same(const Outcome<A>& want, const Outcome<A>& got, const std::string& what) {
   ASSERT_EQ(want.logits.size(), got.logits.size()) << what;
-  EXPECT_EQ(std::memcmp(want.logits.data(), got.logits.data(), want.logits.size() * sizeof(A)), 0) << what << ": logits differ";
+  EXPECT_EQ(std::memcmp(want.logits.data(), got.logits.data(), want.logits.size() * sizeof(A)), 0)
+      << what << ": logits differ";
   EXPECT_EQ(want.state, got.state) << what << ": caches differ";
 }
 
@@ -42,19 +43,22 @@ TYPED_TEST(EngineParity, Chunks) {
   Bench<TypeParam> b(kConfig);
   int n = prompt_length(kConfig);
   auto tokens = prompt(n, b.w.config.vocab_size);
-  // Exact mode keeps every row; bounded replay keeps the tail, and its cut must not meet a chunk's edge by luck.
+  // Exact mode keeps every row; bounded replay keeps the tail, and its cut must not meet a chunk's edge by
+  // luck.
   auto check = [&](int64_t keep, const std::vector<int64_t>& chunks) {
     auto whole = prefill(&b, tokens, n, keep);
     for (TypeParam v : whole.logits) ASSERT_TRUE(std::isfinite(v));
     for (int64_t chunk : chunks) {
-      expect_same(whole, prefill(&b, tokens, chunk, keep), "chunk " + std::to_string(chunk) + " keep " + std::to_string(keep));
+      expect_same(whole, prefill(&b, tokens, chunk, keep),
+                  "chunk " + std::to_string(chunk) + " keep " + std::to_string(keep));
     }
   };
   check(-1, {1, 2, 3, 31, 127, 128, 129});
   check(ring_slots(b.w.config), {3, 129});
 }
 
-// The prompt is long enough to mean something: selections and pool leave entries out, YaRN's original length is exceeded.
+// The prompt is long enough to mean something: selections and pool leave entries out, YaRN's original length
+// is exceeded.
 TYPED_TEST(EngineParity, PromptExercisesSelection) {
   Bench<TypeParam> b(kConfig);
   const ModelConfig& c = b.w.config;
@@ -84,7 +88,8 @@ TYPED_TEST(EngineParity, Threads) {
   }
 }
 
-// Sixteen sequences of different lengths and states advance together in shuffled order and uneven steps; each ends as if alone.
+// Sixteen sequences of different lengths and states advance together in shuffled order and uneven steps; each
+// ends as if alone.
 TYPED_TEST(EngineParity, Batch) {
   Bench<TypeParam> b(kConfig);
   const int count = 16;
@@ -96,7 +101,8 @@ TYPED_TEST(EngineParity, Batch) {
     alone.push_back(prefill(&b, tokens.back(), 1 << 20, i % 2 == 0 ? -1 : ring_slots(b.w.config)));
   }
   std::vector<std::unique_ptr<SequenceState>> states;
-  for (int i = 0; i < count; ++i) states.push_back(b.start(tokens[static_cast<size_t>(i)], i % 2 == 0 ? -1 : ring_slots(b.w.config)));
+  for (int i = 0; i < count; ++i)
+    states.push_back(b.start(tokens[static_cast<size_t>(i)], i % 2 == 0 ? -1 : ring_slots(b.w.config)));
   uint64_t random = 12345;
   while (true) {
     std::vector<RowSpan> spans;
@@ -106,7 +112,8 @@ TYPED_TEST(EngineParity, Batch) {
       int i = static_cast<int>((static_cast<uint64_t>(k) * 7 + (random >> 60)) % count);
       if (std::find(who.begin(), who.end(), i) != who.end()) continue;
       SequenceState* s = states[static_cast<size_t>(i)].get();
-      int64_t n = static_cast<int64_t>(s->tokens.size()), step = 1 + static_cast<int64_t>((random >> 33) % 23);
+      int64_t n = static_cast<int64_t>(s->tokens.size()),
+              step = 1 + static_cast<int64_t>((random >> 33) % 23);
       if (s->length >= n) continue;
       spans.push_back({s, s->length, std::min(n, s->length + step), 0});
       who.push_back(i);
@@ -125,7 +132,8 @@ TYPED_TEST(EngineParity, Batch) {
   }
   for (int i = 0; i < count; ++i) {
     together[static_cast<size_t>(i)].state = b.state_digest(*states[static_cast<size_t>(i)]);
-    expect_same(alone[static_cast<size_t>(i)], together[static_cast<size_t>(i)], "sequence " + std::to_string(i));
+    expect_same(alone[static_cast<size_t>(i)], together[static_cast<size_t>(i)],
+                "sequence " + std::to_string(i));
   }
 }
 
@@ -164,8 +172,8 @@ TYPED_TEST(EngineParity, DraftsNeverChangeTheAnswer) {
   }
 }
 
-// Random weights rarely guess right, so acceptance is forced: every pattern of right and wrong drafts leaves the same tokens and the same
-// caches as decoding one by one.
+// Random weights rarely guess right, so acceptance is forced: every pattern of right and wrong drafts leaves
+// the same tokens and the same caches as decoding one by one.
 TYPED_TEST(EngineParity, ForcedAcceptancePatterns) {
   Bench<TypeParam> b(kConfig);
   const ModelConfig& c = b.w.config;
@@ -202,11 +210,14 @@ TYPED_TEST(EngineParity, ForcedAcceptancePatterns) {
       ASSERT_TRUE(s->reserve(n + 1 + depth).ok());
       auto r = b.model.run({{s.get(), n, n + 1 + depth, n}});
       for (int k = 0; k <= good; ++k) {
-        ASSERT_EQ(std::memcmp(r.row(static_cast<size_t>(k)), truth_rows[static_cast<size_t>(k)].data(), static_cast<size_t>(c.vocab_size) * sizeof(TypeParam)), 0)
+        ASSERT_EQ(std::memcmp(r.row(static_cast<size_t>(k)), truth_rows[static_cast<size_t>(k)].data(),
+                              static_cast<size_t>(c.vocab_size) * sizeof(TypeParam)),
+                  0)
             << "depth " << depth << " pattern " << pattern << " row " << k;
       }
       s->truncate(n + 1 + good);
-      ASSERT_EQ(b.state_digest(*s), digests[static_cast<size_t>(good)]) << "depth " << depth << " pattern " << pattern;
+      ASSERT_EQ(b.state_digest(*s), digests[static_cast<size_t>(good)])
+          << "depth " << depth << " pattern " << pattern;
     }
   }
 }

@@ -1,11 +1,12 @@
-// The state between forward passes: going back, encoder replay, image rows, bounded replay, block accounting, bad requests.
+// The state between forward passes: going back, encoder replay, image rows, bounded replay, block accounting,
+// bad requests.
 #include "engine_fixture.h"
 
 namespace deepinfer::parity {
 namespace {
 
-// After a verification step a sequence may go back by all drafts and x_0 and run its last kept row again; the ring of
-// window + drafts + 1 slots is just large enough for that.
+// After a verification step a sequence may go back by all drafts and x_0 and run its last kept row again; the
+// ring of window + drafts + 1 slots is just large enough for that.
 TEST(EngineState, GoesBackByAWholeVerification) {
   for (const char* name : {"t0", "t1"}) {
     Bench<float> b(name);
@@ -47,11 +48,12 @@ TEST(EngineState, ReplayLongerThanThePromptIsExact) {
   auto shorter = b.start(tokens, 40);
   auto z = b.model.run({{shorter.get(), 0, 100, 0}});
   ASSERT_EQ(z.rows.size(), 40u);
-  EXPECT_NE(std::memcmp(z.row(39), x.row(99), sizeof(float) * static_cast<size_t>(x.vocab)), 0) << "40 replayed rows must be an approximation here";
+  EXPECT_NE(std::memcmp(z.row(39), x.row(99), sizeof(float) * static_cast<size_t>(x.vocab)), 0)
+      << "40 replayed rows must be an approximation here";
 }
 
-// Encoder replay after a hit without a window (model specification 10.1): cached entries below the hit are read, never rewritten, and the
-// window floor is the segment start.
+// Encoder replay after a hit without a window (model specification 10.1): cached entries below the hit are
+// read, never rewritten, and the window floor is the segment start.
 TEST(EngineState, EncoderReplayReadsAndDoesNotRewrite) {
   Bench<float> b("t1");
   const ModelConfig& c = b.w.config;
@@ -75,7 +77,8 @@ TEST(EngineState, EncoderReplayReadsAndDoesNotRewrite) {
   hit->decoder_floor = n - ring_slots(c);
   ASSERT_TRUE(hit->reserve(n).ok());
   auto got = b.model.run({{hit.get(), h - W, n, n - 1}});
-  for (size_t i = 0; i < shared.size(); ++i) EXPECT_EQ(std::memcmp(b.blocks.data(hit->blocks[i]), shared[i].data(), shared[i].size()), 0);
+  for (size_t i = 0; i < shared.size(); ++i)
+    EXPECT_EQ(std::memcmp(b.blocks.data(hit->blocks[i]), shared[i].data(), shared[i].size()), 0);
   double close = 0, norm = 0;
   for (int64_t i = 0; i < want.vocab; ++i) {
     close += std::pow(want.row(0)[i] - got.row(0)[i], 2);
@@ -116,7 +119,8 @@ TEST(EngineState, ImageRows) {
   SequenceState s(c, model.layout(), &blocks);
   s.tokens = prompt(60, c.vocab_size);
   std::vector<float> rows;
-  for (int i = 0; i < 10 * c.hidden_size; ++i) rows.push_back(round_bf16(static_cast<float>(synthetic_uniform(99, static_cast<uint64_t>(i)))));
+  for (int i = 0; i < 10 * c.hidden_size; ++i)
+    rows.push_back(round_bf16(static_cast<float>(synthetic_uniform(99, static_cast<uint64_t>(i)))));
   s.images.push_back({20, 10, rows});
   ASSERT_TRUE(s.reserve(60).ok());
   ForwardTrace<float> trace;
@@ -144,8 +148,8 @@ TEST(EngineState, ImageRows) {
   }
 }
 
-// A replay shorter than the window: the decoder's and the drafts' windows end at the first replayed row, below which their rings hold
-// nothing. Reading there would end the program.
+// A replay shorter than the window: the decoder's and the drafts' windows end at the first replayed row,
+// below which their rings hold nothing. Reading there would end the program.
 TEST(EngineState, ReplayShorterThanTheWindow) {
   Bench<float> b("t1");
   for (int64_t keep : {1, 3}) {
@@ -155,8 +159,13 @@ TEST(EngineState, ReplayShorterThanTheWindow) {
     std::vector<int32_t> produced[2];
     for (bool speculate : {false, true}) {
       o.speculate = speculate;
-      auto stats = generate<float>(&b.model, &b.blocks, prompt(100, b.w.config.vocab_size), o,
-                                   [&](int32_t id) { produced[speculate].push_back(id); return true; }, [] { return int64_t{0}; });
+      auto stats = generate<float>(
+          &b.model, &b.blocks, prompt(100, b.w.config.vocab_size), o,
+          [&](int32_t id) {
+            produced[speculate].push_back(id);
+            return true;
+          },
+          [] { return int64_t{0}; });
       ASSERT_TRUE(stats.ok()) << stats.status().to_string();
     }
     EXPECT_EQ(produced[0].size(), 12u);
@@ -185,7 +194,9 @@ TEST(EngineState, BlocksComeBack) {
 TEST(EngineState, BadRequestsAreErrors) {
   Bench<float> b("t0");
   auto run = [&](std::vector<int32_t> tokens, GenerateOptions o) {
-    return generate<float>(&b.model, &b.blocks, tokens, o, [](int32_t) { return true; }, [] { return int64_t{0}; }).status();
+    return generate<float>(
+               &b.model, &b.blocks, tokens, o, [](int32_t) { return true; }, [] { return int64_t{0}; })
+        .status();
   };
   GenerateOptions o;
   o.max_tokens = 4;
@@ -206,7 +217,10 @@ TEST(EngineState, BadRequestsAreErrors) {
   bad.sampling.temperature = std::nan("");
   EXPECT_EQ(run({1}, bad).code(), Code::kInvalidArgument);
   BlockPool tiny(b.model.layout().block_bytes, 1);
-  EXPECT_EQ(generate<float>(&b.model, &tiny, prompt(40, 256), o, [](int32_t) { return true; }, [] { return int64_t{0}; }).status().code(),
+  EXPECT_EQ(generate<float>(
+                &b.model, &tiny, prompt(40, 256), o, [](int32_t) { return true; }, [] { return int64_t{0}; })
+                .status()
+                .code(),
             Code::kResourceExhausted);
 }
 
@@ -215,21 +229,37 @@ TEST(EngineState, StopsWhenAsked) {
   GenerateOptions o;
   o.max_tokens = 50;
   std::vector<int32_t> all;
-  auto full = generate<float>(&b.model, &b.blocks, prompt(20, 256), o, [&](int32_t id) { all.push_back(id); return true; }, [] { return int64_t{0}; });
+  auto full = generate<float>(
+      &b.model, &b.blocks, prompt(20, 256), o,
+      [&](int32_t id) {
+        all.push_back(id);
+        return true;
+      },
+      [] { return int64_t{0}; });
   ASSERT_EQ(all.size(), 50u);
   EXPECT_EQ(full->finish, GenerateStats::Finish::kLength);
   int seen = 0;
-  auto cut = generate<float>(&b.model, &b.blocks, prompt(20, 256), o, [&](int32_t) { return ++seen < 3; }, [] { return int64_t{0}; });
+  auto cut = generate<float>(
+      &b.model, &b.blocks, prompt(20, 256), o, [&](int32_t) { return ++seen < 3; },
+      [] { return int64_t{0}; });
   EXPECT_EQ(cut->finish, GenerateStats::Finish::kCancelled);
   EXPECT_EQ(seen, 3);
   o.stop_ids = {all[4]};
   std::vector<int32_t> stopped;
-  auto s = generate<float>(&b.model, &b.blocks, prompt(20, 256), o, [&](int32_t id) { stopped.push_back(id); return true; }, [] { return int64_t{0}; });
+  auto s = generate<float>(
+      &b.model, &b.blocks, prompt(20, 256), o,
+      [&](int32_t id) {
+        stopped.push_back(id);
+        return true;
+      },
+      [] { return int64_t{0}; });
   EXPECT_EQ(s->finish, GenerateStats::Finish::kStop);
   size_t first = static_cast<size_t>(std::find(all.begin(), all.end(), all[4]) - all.begin());
   EXPECT_EQ(stopped, std::vector<int32_t>(all.begin(), all.begin() + static_cast<int64_t>(first)));
   std::atomic<bool> flag{true};
-  auto none = generate<float>(&b.model, &b.blocks, prompt(20, 256), o, [&](int32_t) { return true; }, [] { return int64_t{0}; }, &flag);
+  auto none = generate<float>(
+      &b.model, &b.blocks, prompt(20, 256), o, [&](int32_t) { return true; }, [] { return int64_t{0}; },
+      &flag);
   EXPECT_EQ(none->finish, GenerateStats::Finish::kCancelled);
   EXPECT_EQ(none->generated_tokens, 0);
 }

@@ -1,5 +1,6 @@
-// The stated bound on native arithmetic: on the same inputs it is no further from exact arithmetic than the rounding points of the format
-// (model specification 8.5, simulated in double precision) put the vendor's own reference. Printed by `deepinfer selfcheck`.
+// The stated bound on native arithmetic: on the same inputs it is no further from exact arithmetic than the
+// rounding points of the format (model specification 8.5, simulated in double precision) put the vendor's own
+// reference. Printed by `deepinfer selfcheck`.
 #include "engine/selfcheck.h"
 
 #include "engine_fixture.h"
@@ -20,8 +21,12 @@ void check(const std::string& name, int positions) {
   EXPECT_GT(r->ref_mode.kl_mean, 0);
 }
 
-TEST(Selfcheck, T1) { check("t1", 200); }
-TEST(Selfcheck, T2) { check("t2", 160); }
+TEST(Selfcheck, T1) {
+  check("t1", 200);
+}
+TEST(Selfcheck, T2) {
+  check("t2", 160);
+}
 
 TEST(Selfcheck, BadTokensAreErrors) {
   ThreadPool pool(1);
