@@ -196,9 +196,14 @@ void check_values(const CheckpointFiles& files, ProblemList* problems) {
                     static_cast<int64_t>(piece.begin) / dtype_bytes(t.spec.dtype) + bad);
     }
     findings[piece.tensor].digest += piece_digest(bytes, n, piece.begin);
-    // A checkpoint larger than memory is walked once: pages read here are of no more use to this process.
+    // A checkpoint larger than memory is walked once: pages read here are of no more use to this process. A
+    // fault maps pages around it too, also ones of a neighbour that has been dropped already, so a little
+    // more is dropped on both sides.
+    constexpr size_t kAround = 64 << 10;
     const MappedFile& file = files.shards[t.shard].file;
-    file.advise(MapAdvice::kDontNeed, static_cast<size_t>(bytes - file.data()), n);
+    const auto at = static_cast<size_t>(bytes - file.data());
+    const size_t before = std::min(at, kAround);
+    file.advise(MapAdvice::kDontNeed, at - before, before + n + kAround);
   });
   for (size_t i = 0; i < tensors.size(); ++i) report(files, *tensors[i], findings[i], problems);
   for (const ShardFile& shard : files.shards) check_metadata(shard, problems);

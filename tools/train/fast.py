@@ -21,7 +21,7 @@ def load_ops(build=None):
     from torch.utils.cpp_extension import load
     build = build or os.path.join(HERE, "..", "..", "build", "train", "ops")
     os.makedirs(build, exist_ok=True)
-    return load("deepinfer_train_ops", [os.path.join(HERE, "ops.cc")], build_directory=build, verbose=False,
+    return load("deepinfer_train_ops", [os.path.join(HERE, f) for f in ("ops.cc", "ops_blocks.cc")], build_directory=build, verbose=False,
                 extra_cflags=["-O3", "-march=native", "-ffast-math", "-fno-reciprocal-math", "-fopenmp", "-std=c++20"], extra_ldflags=["-lm", "-lmvec"])
 
 
