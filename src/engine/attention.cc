@@ -155,12 +155,33 @@ void Forward<A>::Impl::output_projection(const BlockWeights& b, int64_t T, const
   phase.run();
 }
 
+// Copies the window before each boundary of the span: records of this call where they are its own, the rest
+// from the ring, which this call has not touched yet.
+template <typename A>
+void Forward<A>::Impl::capture_windows(int l, const SpanRows& s) {
+  const RecordRing& ring = s.sequence->window[static_cast<size_t>(l)];
+  for (const SnapshotCapture& x : *s.captures) {
+    RecordRing& out = x.into->rings[static_cast<size_t>(l)];
+    out.clear();
+    for (int64_t p = std::max<int64_t>(0, x.boundary - ring.slots()); p < x.boundary; ++p) {
+      int64_t r = s.row0 + (p - s.begin);
+      if (p >= s.begin) {
+        out.put(p, latent_codes.data() + r * layout.window.code_bytes,
+                latent_scales.data() + r * layout.window.scale_bytes);
+      } else if (ring.holds(p)) {
+        out.copy(ring, p);
+      }
+    }
+  }
+}
+
 // Rows of this call become the window of later calls; only the last `slots` positions of a span can ever be
 // read again.
 template <typename A>
 void Forward<A>::Impl::store_rings(int l, const RowSet& rows) {
   for (const SpanRows& s : rows.spans) {
     RecordRing& ring = s.sequence->window[static_cast<size_t>(l)];
+    if (s.captures != nullptr) capture_windows(l, s);
     for (int64_t p = std::max(s.begin, s.end - ring.slots()); p < s.end; ++p) {
       int64_t r = s.row0 + (p - s.begin);
       ring.put(p, latent_codes.data() + r * layout.window.code_bytes,

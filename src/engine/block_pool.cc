@@ -1,10 +1,35 @@
-// Free list and reference counts of the block pool.
+// Block memory; free list and reference counts of the block pool.
 #include "engine/block_pool.h"
+
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <cstring>
 
 namespace deepinfer {
+
+Result<std::unique_ptr<BlockArena>> BlockArena::make(int64_t block_bytes, int64_t blocks) {
+  DI_CHECK(block_bytes > 0 && blocks >= 1 && blocks < INT32_MAX, "block arena geometry");
+  int64_t stride = (block_bytes + 63) / 64 * 64;
+  void* p = blocks > INT64_MAX / stride
+                ? MAP_FAILED
+                : mmap(nullptr, static_cast<size_t>(stride * blocks), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) {
+    return error(Code::kResourceExhausted,
+                 "the system gave no address space for {} cache blocks of {} bytes; ask for a smaller cache",
+                 blocks, stride);
+  }
+  return std::unique_ptr<BlockArena>(new BlockArena(static_cast<uint8_t*>(p), stride, blocks));
+}
+
+BlockArena::~BlockArena() {
+  munmap(base_, static_cast<size_t>(block_bytes_ * blocks_));
+}
+
+void BlockArena::poison(BlockId id) {
+  std::memset(data(id), 0xA5, static_cast<size_t>(block_bytes_));
+}
 
 void BlockPool::FreeAligned::operator()(uint8_t* p) const {
   std::free(p);

@@ -13,6 +13,31 @@ namespace deepinfer {
 
 using BlockId = int32_t;
 
+// Block memory by id, and nothing else: who holds a block is somebody else's business (the reference counts
+// below, or the scheduler's policy). Address space is taken at once, memory when a block is first touched.
+// Bytes of a block that changes hands stay as they were: nothing is read there that its new holder has not
+// written first.
+class BlockArena {
+ public:
+  // kResourceExhausted when the system does not give the address space. block_bytes > 0, blocks >= 1.
+  static Result<std::unique_ptr<BlockArena>> make(int64_t block_bytes, int64_t blocks);
+  ~BlockArena();
+  BlockArena(const BlockArena&) = delete;
+  BlockArena& operator=(const BlockArena&) = delete;
+
+  uint8_t* data(BlockId id) { return base_ + static_cast<int64_t>(id) * block_bytes_; }
+  int64_t block_bytes() const { return block_bytes_; }  // a multiple of 64
+  int64_t blocks() const { return blocks_; }
+  // Fills a block with a pattern that is no valid state, so that a test sees a read of what was not written.
+  void poison(BlockId id);
+
+ private:
+  BlockArena(uint8_t* base, int64_t block_bytes, int64_t blocks)
+      : base_(base), block_bytes_(block_bytes), blocks_(blocks) {}
+  uint8_t* base_;
+  int64_t block_bytes_, blocks_;
+};
+
 class BlockPool {
  public:
   // max_blocks bounds the pool; block_bytes > 0.

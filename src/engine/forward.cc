@@ -54,7 +54,11 @@ RowSet make_rows(const std::vector<RowSpan>& spans) {
              fmt::format("row span [{}, {}) of a sequence of length {} with {} tokens", s.begin, s.end,
                          s.sequence == nullptr ? -1 : s.sequence->length,
                          s.sequence == nullptr ? 0 : s.sequence->tokens.size()));
-    rows.spans.push_back({s.sequence, s.begin, s.end, rows.size()});
+    rows.spans.push_back({s.sequence, s.begin, s.end, rows.size(), &s.captures});
+    for (const SnapshotCapture& x : s.captures) {
+      DI_CHECK(x.into != nullptr && x.boundary > s.begin && x.boundary <= s.end, "snapshot outside its span");
+      x.into->boundary = x.boundary;
+    }
     for (int64_t p = s.begin; p < s.end; ++p) {
       rows.position.push_back(p);
       rows.span_of.push_back(static_cast<int32_t>(rows.spans.size() - 1));
@@ -184,7 +188,7 @@ RowSet Forward<A>::Impl::compact_to_decoder(const RowSet& rows, std::vector<int6
   int64_t width = c.hc_input_width(), m = c.hc_mult;
   for (const SpanRows& s : rows.spans) {
     int64_t begin = std::clamp(s.sequence->decoder_floor, s.begin, s.end);
-    out.spans.push_back({s.sequence, begin, s.end, out.size()});
+    out.spans.push_back({s.sequence, begin, s.end, out.size(), nullptr});
     for (int64_t p = begin; p < s.end; ++p) {
       int64_t from = s.row0 + (p - s.begin), to = out.size();
       kept->push_back(from);

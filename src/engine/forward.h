@@ -23,12 +23,19 @@
 
 namespace deepinfer {
 
+// Where the window of the encoder layers is copied while rows pass a boundary: begin < boundary <= end.
+struct SnapshotCapture {
+  int64_t boundary = 0;
+  WindowSnapshot* into = nullptr;
+};
+
 // Consecutive rows [begin, end) of one sequence. REQUIRES begin == sequence->length (or, when re-running kept
 // rows, below it with the needed windows still in the rings), end <= tokens.size(), and reserve(end) done.
 struct RowSpan {
   SequenceState* sequence = nullptr;
   int64_t begin = 0, end = 0;
   int64_t logits_from = -1;  // rows at or after it get logits; -1: none. Rows below decoder_floor never do.
+  std::vector<SnapshotCapture> captures = {};
 };
 
 template <typename A>

@@ -18,6 +18,7 @@ struct SpanRows {
   SequenceState* sequence = nullptr;
   int64_t begin = 0, end = 0;  // positions
   int64_t row0 = 0;            // first row of the span in the set
+  const std::vector<SnapshotCapture>* captures = nullptr;
 };
 struct RowSet {
   std::vector<SpanRows> spans;
@@ -121,6 +122,7 @@ struct Forward<A>::Impl {
   void output_projection(const BlockWeights& b, int64_t T, const std::vector<A>& cos,
                          const std::vector<A>& sin);
   void store_rings(int l, const RowSet& rows);
+  void capture_windows(int l, const SpanRows& span);
   // compressor.cc
   // Main entries and index keys of the rows' complete groups, from comp_a / comp_g; keeps open groups in the
   // tails.

@@ -37,8 +37,19 @@ void RecordRing::put(int64_t position, const uint8_t* codes, const uint8_t* scal
   }
 }
 
+void RecordRing::clear() {
+  std::fill(owner_.begin(), owner_.end(), -1);
+}
+
 SequenceState::SequenceState(const ModelConfig& config, const CacheLayout& layout, BlockPool* pool)
-    : window_tokens_(config.sliding_window), block_tokens_(layout.block_tokens), pool_(pool) {
+    : SequenceState(config, layout, pool, nullptr) {}
+
+SequenceState::SequenceState(const ModelConfig& config, const CacheLayout& layout, BlockArena* arena)
+    : SequenceState(config, layout, nullptr, arena) {}
+
+SequenceState::SequenceState(const ModelConfig& config, const CacheLayout& layout, BlockPool* pool,
+                             BlockArena* arena)
+    : window_tokens_(config.sliding_window), block_tokens_(layout.block_tokens), pool_(pool), arena_(arena) {
   auto ring = [&] {
     return RecordRing(layout.ring_slots, layout.window.code_bytes, layout.window.scale_bytes);
   };
@@ -49,7 +60,38 @@ SequenceState::SequenceState(const ModelConfig& config, const CacheLayout& layou
 }
 
 SequenceState::~SequenceState() {
+  if (pool_ == nullptr) return;
   for (BlockId id : blocks) pool_->release(id);
+}
+
+void SequenceState::reset() {
+  DI_CHECK(pool_ == nullptr, "a sequence that owns its blocks is not reused");
+  tokens.clear();
+  images.clear();
+  blocks.clear();
+  length = written_ = 0;
+  encoder_floor = publish_from = decoder_floor = 0;
+  for (auto* rings : {&window, &draft, &tails}) {
+    for (RecordRing& r : *rings) r.clear();
+  }
+}
+
+void SequenceState::start_at(int64_t start) {
+  DI_CHECK(length == 0 && encoder_floor >= start && decoder_floor >= start,
+           fmt::format("start at {} with floors {} and {}", start, encoder_floor, decoder_floor));
+  length = written_ = start;
+}
+
+void SequenceState::restore(const WindowSnapshot& snapshot) {
+  int64_t b = snapshot.boundary;
+  DI_CHECK(length == 0 && decoder_floor >= b, fmt::format("restore at {}, floor {}", b, decoder_floor));
+  for (size_t l = 0; l < snapshot.rings.size(); ++l) {
+    const RecordRing& from = snapshot.rings[l];
+    for (int64_t p = std::max<int64_t>(0, b - from.slots()); p < b; ++p) {
+      if (from.holds(p)) window[l].copy(from, p);
+    }
+  }
+  length = written_ = b;
 }
 
 const ImageSpan* SequenceState::image_at(int64_t position) const {
@@ -60,6 +102,7 @@ const ImageSpan* SequenceState::image_at(int64_t position) const {
 }
 
 Status SequenceState::reserve(int64_t end) {
+  DI_CHECK(pool_ != nullptr, "blocks of this sequence come from outside");
   int64_t need = (end + block_tokens_ - 1) / block_tokens_;
   size_t before = blocks.size();
   while (static_cast<int64_t>(blocks.size()) < need) {
@@ -86,11 +129,19 @@ void SequenceState::truncate(int64_t n) {
            fmt::format("truncation to {} but the rings only allow {}", n, lowest_truncation()));
   length = std::min(length, n);
   if (static_cast<int64_t>(tokens.size()) > n) tokens.resize(static_cast<size_t>(n));
+  if (pool_ == nullptr) return;
   int64_t keep = (n + block_tokens_ - 1) / block_tokens_;
   while (static_cast<int64_t>(blocks.size()) > keep) {
     pool_->release(blocks.back());
     blocks.pop_back();
   }
+}
+
+WindowSnapshot make_window_snapshot(const ModelConfig& config, const CacheLayout& layout) {
+  WindowSnapshot s;
+  for (int l = 0; l < config.first_decoder_layer(); ++l)
+    s.rings.emplace_back(layout.ring_slots, layout.window.code_bytes, layout.window.scale_bytes);
+  return s;
 }
 
 void note_written(SequenceState& s, int64_t end) {

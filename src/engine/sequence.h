@@ -27,6 +27,11 @@ class RecordRing {
     return scales_.data() + checked_slot(position) * scale_bytes_;
   }
   bool holds(int64_t position) const { return owner_[slot(position)] == position; }
+  // Takes the record of a position over from a ring of the same geometry. REQUIRES from.holds(position).
+  void copy(const RecordRing& from, int64_t position) {
+    put(position, from.codes(position), from.scales(position));
+  }
+  void clear();  // holds nothing
   int slots() const { return static_cast<int>(owner_.size()); }
 
  private:
@@ -39,6 +44,12 @@ class RecordRing {
   std::vector<uint8_t> codes_, scales_;
 };
 
+// A window snapshot: the encoder layers' last records before a boundary. Source: model specification 10.3.
+struct WindowSnapshot {
+  int64_t boundary = 0;
+  std::vector<RecordRing> rings;  // one per encoder layer
+};
+
 // Rows that stand in for the embedding inside an image span: START, IMAGE.., NEWLINE.., END, already
 // resolved.
 struct ImageSpan {
@@ -48,7 +59,10 @@ struct ImageSpan {
 };
 
 struct SequenceState {
+  // Takes its blocks from the pool and gives them back.
   SequenceState(const ModelConfig& config, const CacheLayout& layout, BlockPool* pool);
+  // Its block table is given from outside (`blocks`) and stays the giver's.
+  SequenceState(const ModelConfig& config, const CacheLayout& layout, BlockArena* arena);
   ~SequenceState();
   SequenceState(const SequenceState&) = delete;
   SequenceState& operator=(const SequenceState&) = delete;
@@ -73,11 +87,22 @@ struct SequenceState {
   bool in_image(int64_t position) const { return image_at(position) != nullptr; }
   const ImageSpan* image_at(int64_t position) const;
 
-  uint8_t* block_data(int64_t index) const { return pool_->data(blocks[static_cast<size_t>(index)]); }
+  uint8_t* block_data(int64_t index) const {
+    BlockId id = blocks[static_cast<size_t>(index)];
+    return arena_ != nullptr ? arena_->data(id) : pool_->data(id);
+  }
 
   // Makes sure blocks exist for positions [0, end). kResourceExhausted leaves the sequence as it was.
+  // REQUIRES a pool.
   Status reserve(int64_t end);
-  // Forgets positions >= n (tokens, length, blocks). REQUIRES n >= lowest_truncation().
+  // As if nothing had been processed: no positions, tokens, images, blocks or records. REQUIRES an arena.
+  void reset();
+  // Continues at a boundary from a stored window: rows before it count as processed. REQUIRES length == 0.
+  void restore(const WindowSnapshot& snapshot);
+  // Continues at `start` with empty windows, for a replay. REQUIRES length == 0 and floors at or above it.
+  void start_at(int64_t start);
+  // Forgets positions >= n (tokens, length, and blocks that came from a pool). REQUIRES n >=
+  // lowest_truncation().
   void truncate(int64_t n);
   // Smallest n for which every window the rows n-1 and later will read is still in the rings (the last kept
   // row may be run again).
@@ -86,9 +111,14 @@ struct SequenceState {
  private:
   friend void note_written(SequenceState&, int64_t);
   int64_t written_ = 0;  // one past the highest position ever put into the window rings
+  SequenceState(const ModelConfig& config, const CacheLayout& layout, BlockPool* pool, BlockArena* arena);
   int window_tokens_, block_tokens_;
-  BlockPool* pool_;
+  BlockPool* pool_;  // one of the two is set
+  BlockArena* arena_;
 };
+
+// A slot for snapshots of this model: as many records per layer as a ring has.
+WindowSnapshot make_window_snapshot(const ModelConfig& config, const CacheLayout& layout);
 
 // The forward pass tells how far the rings have been written.
 void note_written(SequenceState& s, int64_t end);
