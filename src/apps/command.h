@@ -23,5 +23,7 @@ void add_doctor(Program& program);
 void add_render(Program& program);
 void add_parse(Program& program);
 void add_eval(Program& program);
+void add_economics(Program& program);
+void add_cachesim(Program& program);
 
 }  // namespace deepinfer

@@ -17,6 +17,8 @@ int main(int argc, char** argv) {
   deepinfer::add_parse(program);
   deepinfer::add_doctor(program);
   deepinfer::add_eval(program);
+  deepinfer::add_economics(program);
+  deepinfer::add_cachesim(program);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
