@@ -1,0 +1,257 @@
+// The HTTP server against raw sockets: framing, limits, slow and leaving clients, shutdown.
+#include "edge/http/server.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "edge/http/test_client.h"
+
+namespace deepinfer {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A server whose handler answers by path; what streams do is told by the test.
+class ServerTest : public ::testing::Test {
+ protected:
+  void start(HttpLimits limits = {}, int threads = 1) {
+    HttpServerOptions o;
+    o.listen = {"127.0.0.1:0"};
+    o.unix_path = path_;
+    o.limits = limits;
+    o.threads = threads;
+    o.error_body = [](int status, const std::string& m) {
+      return "{" + std::to_string(status) + " " + m + "}";
+    };
+    o.on_end = [this](const ExchangeRecord& r) {
+      std::lock_guard lock(mutex_);
+      ends_.push_back(std::string(name(r.end)) + " " + std::to_string(r.status));
+    };
+    auto server = HttpServer::start(o, [this](std::shared_ptr<Exchange> e) { handle(e); });
+    ASSERT_TRUE(server.ok()) << server.status().to_string();
+    server_ = std::move(*server);
+  }
+  void handle(const std::shared_ptr<Exchange>& e) {
+    const std::string& path = e->request().path;
+    if (path == "/echo") {
+      HttpResponse r;
+      r.body = e->request().method + " " + e->request().query + " " + e->request().body;
+      e->respond(r);
+    } else if (path == "/never") {
+      std::lock_guard lock(mutex_);
+      held_.push_back(e);
+      e->on_abandoned([this](ExchangeEnd end) { left_ = name(end); });
+    } else if (path == "/three") {
+      e->begin_stream(200, "text/event-stream", ": wait\n\n");
+      for (const char* s : {"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}) e->write(s);
+      e->finish();
+    } else if (path == "/flood") {
+      e->begin_stream(200, "text/plain", "");
+      e->on_abandoned([this](ExchangeEnd end) { left_ = name(end); });
+      flood(e);
+    } else if (path == "/quiet") {
+      e->begin_stream(200, "text/event-stream", ": wait\n\n");
+      std::lock_guard lock(mutex_);
+      held_.push_back(e);
+    }
+  }
+  static void flood(const std::shared_ptr<Exchange>& e) {
+    if (!e->write(std::string(8192, 'x'))) return;
+    e->loop()->post([e] { flood(e); });
+  }
+  std::string ask(const std::string& bytes, int timeout_ms = 5000) {
+    TestClient c(server_->addresses()[0]);
+    EXPECT_TRUE(c.ok());
+    c.send(bytes);
+    c.read_all(timeout_ms);
+    return c.received;
+  }
+  void wait_until(const std::function<bool()>& done) {
+    for (int i = 0; i < 500 && !done(); ++i) std::this_thread::sleep_for(milliseconds(10));
+    EXPECT_TRUE(done());
+  }
+  bool has_end(const std::string& end) {
+    std::lock_guard lock(mutex_);
+    return std::find(ends_.begin(), ends_.end(), end) != ends_.end();
+  }
+
+  std::string path_ = ::testing::TempDir() + "di_http_test_" + std::to_string(::getpid()) + ".sock";
+  std::mutex mutex_;
+  std::vector<std::string> ends_;
+  std::vector<std::shared_ptr<Exchange>> held_;
+  std::string left_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(ServerTest, KeepsTheConnectionAndAnswersPipelinedRequestsInOrder) {
+  start({}, 2);
+  for (const std::string& address : server_->addresses()) {
+    TestClient c(address);
+    ASSERT_TRUE(c.ok());
+    c.send(http_request("POST", "/echo?a=1", "one") + http_request("GET", "/echo?b") +
+           http_request("POST", "/echo", "three", "Connection: close\r\n"));
+    c.read_all();
+    size_t one = c.received.find("POST a=1 one"), two = c.received.find("GET b "),
+           three = c.received.find("POST  three");
+    EXPECT_LT(one, two);
+    EXPECT_LT(two, three);
+    EXPECT_NE(three, std::string::npos) << c.received;
+    EXPECT_TRUE(c.at_end);
+  }
+}
+
+TEST_F(ServerTest, ChunkedBodiesAndExpectContinue) {
+  start();
+  TestClient c(server_->addresses()[0]);
+  c.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n"
+      "Connection: close\r\n\r\n");
+  EXPECT_TRUE(c.read_until("100 Continue\r\n\r\n"));
+  c.send("3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+  EXPECT_NE(c.read_all().find("POST  abcde"), std::string::npos) << c.received;
+}
+
+TEST_F(ServerTest, StreamsInChunks) {
+  start();
+  std::string answer = ask(http_request("GET", "/three", {}, "Connection: close\r\n"));
+  EXPECT_NE(answer.find("Transfer-Encoding: chunked"), std::string::npos);
+  EXPECT_NE(answer.find("9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n9\r\ndata: 3\n\n\r\n0\r\n\r\n"),
+            std::string::npos)
+      << answer;
+  // HTTP/1.0 knows no chunks: the connection's end is the end.
+  answer = ask("GET /three HTTP/1.0\r\n\r\n");
+  EXPECT_NE(answer.find("\r\n\r\ndata: 1\n\ndata: 2\n\ndata: 3\n\n"), std::string::npos) << answer;
+}
+
+TEST_F(ServerTest, RefusesWhatIsTooLargeOrNoHttp) {
+  HttpLimits limits;
+  limits.header_bytes = 8 << 10;
+  limits.body_bytes = 1000;
+  start(limits);
+  EXPECT_EQ(status_of(ask("GET /echo HTTP/1.1\r\nHost: x\r\nX: " + std::string(10 << 20, 'a') + "\r\n\r\n")),
+            431);
+  EXPECT_EQ(status_of(ask(http_request("POST", "/echo", std::string(2000, 'b')))), 413);
+  EXPECT_EQ(status_of(ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")), 413);
+  EXPECT_EQ(status_of(ask("\x16\x03\x01 hello hello\r\n\r\n")), 400);
+  EXPECT_EQ(status_of(ask("GET /echo HTTP/1.1\r\n\r\n")), 400);
+  EXPECT_EQ(status_of(ask("GET /echo HTTP/2.0\r\nHost: x\r\n\r\n")), 505);
+  // Two lengths, or a length and chunks: requests could be smuggled.
+  EXPECT_EQ(status_of(ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: "
+                          "chunked\r\n\r\n0\r\n\r\n")),
+            400);
+  EXPECT_EQ(
+      status_of(ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd")),
+      400);
+  wait_until([&] { return server_->counters().open == 0; });
+}
+
+TEST_F(ServerTest, SlowHeadersAndBodiesTimeOut) {
+  HttpLimits limits;
+  limits.header_ns = limits.body_ns = limits.idle_ns = 300'000'000;
+  start(limits);
+  TestClient silent(server_->addresses()[0]);
+  TestClient head(server_->addresses()[0]), body(server_->addresses()[0]), idle(server_->addresses()[0]);
+  head.send("GET /echo HTTP/1.1\r\nHo");
+  body.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
+  idle.send(http_request("GET", "/echo"));
+  EXPECT_EQ(status_of(head.read_all()), 408);
+  EXPECT_EQ(status_of(body.read_all()), 408);
+  EXPECT_EQ(silent.read_all(), "");
+  EXPECT_TRUE(silent.at_end);
+  EXPECT_EQ(status_of(idle.read_all()), 200);
+  EXPECT_TRUE(idle.at_end);
+  for (TestClient* c : {&head, &body}) c->close();
+  wait_until([&] { return server_->counters().open == 0; });
+}
+
+TEST_F(ServerTest, ALeavingClientIsNoticedAtOnce) {
+  start();
+  for (int how = 0; how < 3; ++how) {
+    left_.clear();
+    TestClient c(server_->addresses()[0]);
+    c.send(http_request("GET", "/never"));
+    wait_until([&] {
+      std::lock_guard lock(mutex_);
+      return held_.size() == static_cast<size_t>(how + 1);
+    });
+    if (how == 0) c.close();
+    if (how == 1) c.reset();
+    if (how == 2) c.half_close();
+    wait_until([&] { return left_ == "client_left"; });
+    EXPECT_TRUE(held_.back()->ended());
+    EXPECT_FALSE(held_.back()->write("late"));
+  }
+  wait_until([&] { return server_->counters().open == 0; });
+}
+
+TEST_F(ServerTest, ASlowReaderIsCutAndItsMemoryIsBounded) {
+  HttpLimits limits;
+  limits.stream_buffer_bytes = 64 << 10;
+  start(limits);
+  TestClient c(server_->addresses()[0], 4096);
+  c.send(http_request("GET", "/flood"));
+  wait_until([&] { return left_ == "slow_reader"; });
+  EXPECT_TRUE(has_end("slow_reader 200"));
+  // Others are served meanwhile and afterwards.
+  EXPECT_EQ(status_of(ask(http_request("GET", "/echo", {}, "Connection: close\r\n"))), 200);
+}
+
+TEST_F(ServerTest, AStalledReaderTimesOut) {
+  HttpLimits limits;
+  limits.write_ns = 300'000'000;
+  limits.stream_buffer_bytes = 1 << 30;
+  start(limits);
+  TestClient c(server_->addresses()[0], 4096);
+  c.send(http_request("GET", "/flood"));
+  wait_until([&] { return left_ == "slow_reader"; });
+}
+
+TEST_F(ServerTest, SilentStreamsAreKeptAlive) {
+  HttpLimits limits;
+  limits.keep_alive_ns = 100'000'000;
+  start(limits);
+  TestClient c(server_->addresses()[0]);
+  c.send(http_request("GET", "/quiet"));
+  EXPECT_TRUE(c.read_until(": wait\n\n"));
+}
+
+TEST_F(ServerTest, StopAbandonsWhatIsOpenAndClosesListeners) {
+  start();
+  TestClient c(server_->addresses()[0]);
+  c.send(http_request("GET", "/never"));
+  wait_until([&] {
+    std::lock_guard lock(mutex_);
+    return held_.size() == 1;
+  });
+  server_->close_listeners();
+  TestClient late(server_->addresses()[0]);
+  EXPECT_FALSE(late.ok());
+  EXPECT_EQ(left_, "");
+  server_->stop();
+  EXPECT_EQ(left_, "server_stop");
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST(Server, NamesAnAddressThatIsTaken) {
+  HttpServerOptions o;
+  o.listen = {"127.0.0.1:0"};
+  auto first = HttpServer::start(o, [](std::shared_ptr<Exchange>) {});
+  ASSERT_TRUE(first.ok());
+  o.listen = {(*first)->addresses()[0].substr(7)};
+  auto second = HttpServer::start(o, [](std::shared_ptr<Exchange>) {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.status().message().find("in use"), std::string::npos) << second.status().message();
+}
+
+TEST(Server, QueryValues) {
+  EXPECT_EQ(query_value("a=1&b=x%20y+z", "b"), "x y z");
+  EXPECT_EQ(query_value("a=1&b", "b"), "");
+  EXPECT_EQ(query_value("a=1", "c"), "");
+}
+
+}  // namespace
+}  // namespace deepinfer
