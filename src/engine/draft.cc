@@ -46,88 +46,125 @@ void Forward<A>::Impl::feed_draft(const RowSet& rows) {
   }
 }
 
-// Every block row attends the ring up to the last real position and all block rows: bidirectional inside the
-// block, one key set.
+// Every block row attends the ring up to the last real position and all rows of its own block: bidirectional
+// inside the block, one key set per sequence. Rows [i * n, i * n + n) belong to spans[i].
 template <typename A>
-void Forward<A>::Impl::draft_attention(const BlockWeights& b, const RecordRing& ring, int64_t p,
-                                       int64_t floor, int64_t n, const std::vector<A>& cos,
+void Forward<A>::Impl::draft_attention(const BlockWeights& b, size_t stage,
+                                       const std::vector<DraftSpan<A>>& spans, const std::vector<A>& cos,
                                        const std::vector<A>& sin) {
-  int64_t D = c.head_dim, heads = c.num_attention_heads;
-  project_queries(b, n, cos, sin, false);
-  int64_t first = std::max({int64_t{0}, floor, p - c.sliding_window + 1});
-  int64_t count = (p + 1 - first) + n;
-  std::vector<A> gathered(static_cast<size_t>(count * D));
-  for_rows(count, [&](int64_t i, int) {
-    int64_t at = first + i, r = at - (p + 1);
+  int64_t D = c.head_dim, heads = c.num_attention_heads, n = c.dspark_block_size;
+  int64_t rows = n * static_cast<int64_t>(spans.size()), most = c.sliding_window + n;
+  project_queries(b, rows, cos, sin, false);
+  std::vector<A> gathered(static_cast<size_t>(most * D * static_cast<int64_t>(spans.size())));
+  std::vector<int64_t> first, count;
+  for (const DraftSpan<A>& s : spans) {
+    int64_t p = s.sequence->length - 1;
+    first.push_back(std::max({int64_t{0}, s.sequence->decoder_floor, p - c.sliding_window + 1}));
+    count.push_back(p + 1 - first.back() + n);
+  }
+  for_rows(most * static_cast<int64_t>(spans.size()), [&](int64_t i, int) {
+    auto span = static_cast<size_t>(i / most);
+    if (i % most >= count[span]) return;
+    int64_t at = first[span] + i % most, r = at - spans[span].sequence->length;
     bool block = r >= 0;
+    if (block) r += static_cast<int64_t>(span) * n;
+    const RecordRing& ring = spans[span].sequence->draft[stage];
     k.decode_record(layout.window.format,
                     block ? latent_codes.data() + r * layout.window.code_bytes : ring.codes(at),
                     block ? latent_scales.data() + r * layout.window.scale_bytes : ring.scales(at), D,
                     gathered.data() + i * D);
   });
-  grow(&o, n * heads * D);
+  grow(&o, rows * heads * D);
   double scale = 1.0 / std::sqrt(static_cast<double>(D));
-  for_rows(n, [&](int64_t t, int wk) {
-    k.attend(q.data() + t * heads * D, gathered.data(), count, D, static_cast<int>(heads), scale,
-             b.attn_sink.template data<A>(), worker_scratch(wk, heads * count), o.data() + t * heads * D);
+  for_rows(rows, [&](int64_t t, int wk) {
+    auto span = static_cast<size_t>(t / n);
+    k.attend(q.data() + t * heads * D, gathered.data() + static_cast<int64_t>(span) * most * D, count[span],
+             D, static_cast<int>(heads), scale, b.attn_sink.template data<A>(),
+             worker_scratch(wk, heads * count[span]), o.data() + t * heads * D);
   });
-  output_projection(b, n, cos, sin);
+  output_projection(b, rows, cos, sin);
+}
+
+// Embeds the blocks: the token just decided, then noise tokens.
+template <typename A>
+void Forward<A>::Impl::embed_drafts(const std::vector<DraftSpan<A>>& spans, std::vector<A>* cos,
+                                    std::vector<A>* sin) {
+  int64_t n = c.dspark_block_size, H = c.hidden_size, m = c.hc_mult, pairs = c.rotary_pairs();
+  int64_t rows = n * static_cast<int64_t>(spans.size());
+  grow(&X, rows * m * H);
+  grow(&pre, rows * m);
+  cos->resize(static_cast<size_t>(rows * pairs));
+  sin->resize(static_cast<size_t>(rows * pairs));
+  for_rows(rows, [&](int64_t t, int) {
+    const DraftSpan<A>& s = spans[static_cast<size_t>(t / n)];
+    A* x = X.data() + t * m * H;
+    k.decode_row(w.embed, t % n == 0 ? s.next : c.dspark_noise_token_id, x);
+    for (int64_t i = 1; i < m; ++i) std::copy(x, x + H, x + i * H);
+    for (int64_t i = 0; i < m; ++i) pre[static_cast<size_t>(t * m + i)] = i == 0 ? A(1) : A(0);
+    rotary_row(s.sequence->length + t % n, main_freq, cos->data() + t * pairs, sin->data() + t * pairs);
+  });
 }
 
 template <typename A>
-DraftResult<A> Forward<A>::Impl::draft(const SequenceState& s, int32_t next, const DraftPick<A>& pick) {
-  DraftResult<A> out;
+std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<A>>& spans) {
   int64_t n = c.dspark_block_size, H = c.hidden_size, m = c.hc_mult, V = c.vocab_size,
-          rank = c.dspark_markov_rank, pairs = c.rotary_pairs();
-  int64_t p = s.length - 1;
-  DI_CHECK(!w.mtp.empty() && p >= 0 && next >= 0 && next < V,
-           "draft pass without draft stages, without a processed token, or for a bad id");
-  grow(&X, n * m * H);
-  grow(&pre, n * m);
-  std::vector<A> cos(static_cast<size_t>(n * pairs)), sin(static_cast<size_t>(n * pairs));
-  for (int64_t t = 0; t < n; ++t) {
-    A* x = X.data() + t * m * H;
-    k.decode_row(w.embed, t == 0 ? next : c.dspark_noise_token_id, x);
-    for (int64_t i = 1; i < m; ++i) std::copy(x, x + H, x + i * H);
-    for (int64_t i = 0; i < m; ++i) pre[static_cast<size_t>(t * m + i)] = i == 0 ? A(1) : A(0);
-    rotary_row(p + 1 + t, main_freq, cos.data() + t * pairs, sin.data() + t * pairs);
+          rank = c.dspark_markov_rank;
+  auto R = static_cast<int64_t>(spans.size());
+  int64_t rows = n * R;
+  std::vector<DraftResult<A>> out(spans.size());
+  if (R == 0) return out;
+  for (const DraftSpan<A>& s : spans) {
+    DI_CHECK(!w.mtp.empty() && s.sequence != nullptr && s.sequence->length > 0 && s.next >= 0 && s.next < V,
+             "draft pass without draft stages, without a processed token, or for a bad id");
   }
+  std::vector<A> cos, sin;
+  embed_drafts(spans, &cos, &sin);
   for (size_t stage = 0; stage < w.mtp.size(); ++stage) {
     const BlockWeights& b = w.mtp[stage];
     block(
-        b, n, [&] { draft_attention(b, s.draft[stage], p, s.decoder_floor, n, cos, sin); },
-        [&] { moe(b, c.dspark_n_routed_experts, c.dspark_num_experts_per_tok, nullptr, n, nullptr); });
+        b, rows, [&] { draft_attention(b, stage, spans, cos, sin); },
+        [&] { moe(b, c.dspark_n_routed_experts, c.dspark_num_experts_per_tok, nullptr, rows, nullptr); });
   }
-  std::vector<A> h(static_cast<size_t>(n * (H + rank))), normed(static_cast<size_t>(n * H));
-  for_rows(n, [&](int64_t t, int) {
+  // [rows, H + rank]: the collapsed stream and the Markov embedding of the token before, for the confidence
+  // head.
+  std::vector<A> h(static_cast<size_t>(rows * (H + rank))), normed(static_cast<size_t>(rows * H));
+  for_rows(rows, [&](int64_t t, int) {
     A* row = h.data() + t * (H + rank);
     k.hc_collapse(X.data() + t * m * H, pre.data() + t * m, c.hc_mult, H, row);
     k.rms_norm(row, w.draft.norm.template data<A>(), H, c.rms_norm_eps, normed.data() + t * H);
   });
-  out.logits.resize(static_cast<size_t>(n * V));
+  std::vector<A> logits(static_cast<size_t>(rows * V)), markov(static_cast<size_t>(R * V)),
+      confidence(static_cast<size_t>(R));
   LinearPhase<A> phase(k, pool);
-  phase.add(w.head, normed.data(), H, n, out.logits.data(), V, Out::kFull);
+  phase.add(w.head, normed.data(), H, rows, logits.data(), V, Out::kFull);
   phase.run();
-  std::vector<A> markov(static_cast<size_t>(V));
-  int32_t previous = next;
+  std::vector<int32_t> at(spans.size());
   for (int64_t t = 0; t < n; ++t) {
-    A* row = h.data() + t * (H + rank);
-    k.decode_row(w.draft.markov_embed, previous, row + H);
-    phase.add(w.draft.markov_head, row + H, rank, 1, markov.data(), V, Out::kFull);
+    for (size_t i = 0; i < spans.size(); ++i) {
+      at[i] = static_cast<int32_t>(static_cast<int64_t>(i) * n + t);
+      k.decode_row(w.draft.markov_embed, t == 0 ? spans[i].next : out[i].tokens.back(),
+                   h.data() + at[i] * (H + rank) + H);
+    }
+    phase.add(w.draft.markov_head, h.data() + H, H + rank, at.data(), R, 0, V, markov.data(), V, Out::kFull);
+    phase.add(w.draft.confidence, h.data(), H + rank, at.data(), R, 0, 1, confidence.data(), 1, Out::kFull);
     phase.run();
-    k.add(markov.data(), V, out.logits.data() + t * V);
-    A confidence;
-    k.linear(w.draft.confidence, row, H + rank, nullptr, 1, 0, 1, &confidence, 1, Out::kFull);
-    out.confidence_logits.push_back(confidence);
-    previous = pick(out.logits.data() + t * V, V, p + 2 + t);
-    out.tokens.push_back(previous);
+    for (size_t i = 0; i < spans.size(); ++i) {
+      A* row = logits.data() + at[i] * V;
+      k.add(markov.data() + static_cast<int64_t>(i) * V, V, row);
+      out[i].confidence_logits.push_back(confidence[i]);
+      out[i].tokens.push_back((*spans[i].pick)(row, V, spans[i].sequence->length + 1 + t));
+    }
+  }
+  for (size_t i = 0; i < spans.size(); ++i) {
+    auto begin = logits.begin() + static_cast<int64_t>(i) * n * V;
+    out[i].logits.assign(begin, begin + n * V);
   }
   return out;
 }
 
 #define DI_INSTANTIATE(A)                                    \
   template void Forward<A>::Impl::feed_draft(const RowSet&); \
-  template DraftResult<A> Forward<A>::Impl::draft(const SequenceState&, int32_t, const DraftPick<A>&);
+  template std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<A>>&);
 DI_INSTANTIATE(float)
 DI_INSTANTIATE(double)
 #undef DI_INSTANTIATE

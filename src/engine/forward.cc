@@ -269,7 +269,11 @@ ForwardResult<A> Forward<A>::run(const std::vector<RowSpan>& spans, ForwardTrace
 }
 template <typename A>
 DraftResult<A> Forward<A>::draft(const SequenceState& sequence, int32_t next, const DraftPick<A>& pick) {
-  return impl_->draft(sequence, next, pick);
+  return std::move(impl_->draft({{&sequence, next, &pick}}).front());
+}
+template <typename A>
+std::vector<DraftResult<A>> Forward<A>::draft(const std::vector<DraftSpan<A>>& spans) {
+  return impl_->draft(spans);
 }
 template <typename A>
 bool Forward<A>::valid_token(int32_t id) const {

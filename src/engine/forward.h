@@ -77,6 +77,15 @@ struct DraftResult {
 template <typename A>
 using DraftPick = std::function<int32_t(const A* logits, int64_t vocab, int64_t position)>;
 
+// One sequence of a draft pass. `next` is the token the backbone produced for position sequence->length,
+// whose row is still to run.
+template <typename A>
+struct DraftSpan {
+  const SequenceState* sequence = nullptr;
+  int32_t next = 0;
+  const DraftPick<A>* pick = nullptr;
+};
+
 template <typename A>
 struct ForwardOptions {
   bool quantise_caches = true;          // false only in math mode
@@ -100,9 +109,10 @@ class Forward {
   // checked when tokens and weights came in.
   ForwardResult<A> run(const std::vector<RowSpan>& spans, ForwardTrace<A>* trace = nullptr);
 
-  // One DSpark pass after the backbone processed positions [0, p]: `next` is the token it produced for p + 1.
-  // REQUIRES p + 1 == length and draft rings fed by run(). The drafts are picked one after the other, as each
-  // corrects the next through the Markov head.
+  // One DSpark pass for any number of sequences, each processed up to its own last position. REQUIRES draft
+  // rings fed by run(). The drafts of a sequence are picked one after the other, as each corrects the next
+  // through the Markov head. A sequence's drafts do not depend on the others.
+  std::vector<DraftResult<A>> draft(const std::vector<DraftSpan<A>>& spans);
   DraftResult<A> draft(const SequenceState& sequence, int32_t next, const DraftPick<A>& pick);
 
   // Whether a token id may be fed (inside the embedding).

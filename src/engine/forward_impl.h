@@ -141,9 +141,10 @@ struct Forward<A>::Impl {
   void engram(int l, const RowSet& rows, ForwardTrace<A>* trace);
   // draft.cc
   void feed_draft(const RowSet& rows);
-  void draft_attention(const BlockWeights& b, const RecordRing& ring, int64_t p, int64_t floor, int64_t n,
+  void draft_attention(const BlockWeights& b, size_t stage, const std::vector<DraftSpan<A>>& spans,
                        const std::vector<A>& cos, const std::vector<A>& sin);
-  DraftResult<A> draft(const SequenceState& s, int32_t next, const DraftPick<A>& pick);
+  void embed_drafts(const std::vector<DraftSpan<A>>& spans, std::vector<A>* cos, std::vector<A>* sin);
+  std::vector<DraftResult<A>> draft(const std::vector<DraftSpan<A>>& spans);
 };
 
 template <typename V>

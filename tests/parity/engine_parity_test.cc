@@ -137,6 +137,37 @@ TYPED_TEST(EngineParity, Batch) {
   }
 }
 
+// A draft pass for many sequences gives each what it gets alone: tokens, logits and confidences.
+TYPED_TEST(EngineParity, DraftsInABatch) {
+  Bench<TypeParam> b(kConfig);
+  const int count = 9;
+  int longest = std::min(prompt_length(kConfig), 160);
+  DraftPick<TypeParam> pick = [](const TypeParam* logits, int64_t vocab, int64_t) {
+    return static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits);
+  };
+  std::vector<std::unique_ptr<SequenceState>> states;
+  std::vector<DraftSpan<TypeParam>> spans;
+  std::vector<DraftResult<TypeParam>> alone;
+  for (int i = 0; i < count; ++i) {
+    int n = i == 0 ? 1 : longest - 17 * i;  // the first has hardly a window
+    states.push_back(b.start(prompt(n, b.w.config.vocab_size, i), i % 2 == 0 ? -1 : ring_slots(b.w.config)));
+    b.model.run({{states.back().get(), 0, n, -1}});
+    spans.push_back({states.back().get(), (i * 37 + 5) % b.w.config.vocab_size, &pick});
+    alone.push_back(b.model.draft(*spans.back().sequence, spans.back().next, pick));
+  }
+  std::reverse(spans.begin(), spans.end());
+  std::reverse(alone.begin(), alone.end());
+  auto together = b.model.draft(spans);
+  ASSERT_EQ(together.size(), alone.size());
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(together[i].tokens, alone[i].tokens) << i;
+    EXPECT_EQ(together[i].logits, alone[i].logits) << i;
+    EXPECT_EQ(together[i].confidence_logits, alone[i].confidence_logits) << i;
+    EXPECT_EQ(alone[i].tokens.size(), static_cast<size_t>(b.w.config.dspark_block_size));
+  }
+  EXPECT_TRUE(b.model.draft(std::vector<DraftSpan<TypeParam>>{}).empty());
+}
+
 template <typename A>
 std::vector<int32_t> produce(Bench<A>* b, const std::vector<int32_t>& tokens, GenerateOptions o) {
   std::vector<int32_t> out;
