@@ -165,11 +165,10 @@ int32_t gumbel_winner(const std::vector<Candidate>& kept, int64_t position, uint
 
 }  // namespace
 
+namespace {
 template <typename A>
-int32_t draw(const A* logits, int64_t vocab, int64_t position, const SamplingParams& p,
-             const DrawRules& rules) {
-  Allowed allowed(rules);
-  if (p.temperature == 0.0) return greedy(logits, vocab, allowed);
+std::vector<Candidate> candidates(const A* logits, int64_t vocab, const SamplingParams& p,
+                                  const Allowed& allowed) {
   std::vector<Candidate> kept;
   kept.reserve(static_cast<size_t>(vocab));
   for (int64_t i = 0; i < vocab; ++i) {
@@ -177,9 +176,39 @@ int32_t draw(const A* logits, int64_t vocab, int64_t position, const SamplingPar
       kept.push_back({static_cast<int32_t>(i), static_cast<double>(logits[i]) / p.temperature});
     }
   }
-  if (kept.empty()) return -1;
-  filter(&kept, p);
-  return gumbel_winner(kept, position, p.seed);
+  if (!kept.empty()) filter(&kept, p);
+  return kept;
+}
+}  // namespace
+
+template <typename A>
+int32_t draw(const A* logits, int64_t vocab, int64_t position, const SamplingParams& p,
+             const DrawRules& rules) {
+  Allowed allowed(rules);
+  if (p.temperature == 0.0) return greedy(logits, vocab, allowed);
+  std::vector<Candidate> kept = candidates(logits, vocab, p, allowed);
+  return kept.empty() ? -1 : gumbel_winner(kept, position, p.seed);
+}
+
+template <typename A>
+Distribution distribution(const A* logits, int64_t vocab, const SamplingParams& p, const DrawRules& rules) {
+  Allowed allowed(rules);
+  Distribution out;
+  if (p.temperature == 0.0) {
+    int32_t best = greedy(logits, vocab, allowed);
+    if (best >= 0) out.push_back({best, 1.0});
+    return out;
+  }
+  std::vector<Candidate> kept = candidates(logits, vocab, p, allowed);
+  std::sort(kept.begin(), kept.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+  double top = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (const Candidate& c : kept) top = std::max(top, c.logit);
+  for (const Candidate& c : kept) {
+    out.push_back({c.id, std::exp(c.logit - top)});
+    sum += out.back().second;
+  }
+  for (auto& [id, share] : out) share /= sum;
+  return out;
 }
 
 template <typename A>
@@ -217,6 +246,7 @@ std::vector<std::pair<int32_t, double>> top_logprobs(const A* logits, int64_t vo
 
 #define DI_INSTANTIATE(A)                                                                            \
   template void adjust_logits<A>(const A*, int64_t, const SamplingParams&, const TokenHistory&, A*); \
+  template Distribution distribution<A>(const A*, int64_t, const SamplingParams&, const DrawRules&); \
   template int32_t draw<A>(const A*, int64_t, int64_t, const SamplingParams&, const DrawRules&);     \
   template int32_t sample<A>(const A*, int64_t, int64_t, const SamplingParams&,                      \
                              const std::vector<int32_t>&);                                           \

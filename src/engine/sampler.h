@@ -30,7 +30,9 @@ struct SamplingParams {
 // kInvalidArgument naming the field that is out of range. Ids of logit_bias: only their order is checked.
 Status validate(const SamplingParams& params);
 
-enum class DrawPurpose : uint32_t { kToken = 1 };
+// kToken: the target's own draw. The others belong to the ratio rule (acceptance.h), which needs draws that
+// are independent of each other.
+enum class DrawPurpose : uint32_t { kToken = 1, kDraft = 2, kAccept = 3, kResidual = 4 };
 
 // Uniform in (0, 1), a pure function of its arguments.
 double counter_uniform(uint64_t seed, int64_t position, DrawPurpose purpose, uint32_t index);
@@ -74,6 +76,13 @@ struct DrawRules {
 template <typename A>
 int32_t draw(const A* logits, int64_t vocab, int64_t position, const SamplingParams& params,
              const DrawRules& rules);
+
+// What draw() draws from: the kept ids, ascending, with probabilities that sum to 1. Greedy: one id. Empty if
+// no token is left.
+using Distribution = std::vector<std::pair<int32_t, double>>;
+template <typename A>
+Distribution distribution(const A* logits, int64_t vocab, const SamplingParams& params,
+                          const DrawRules& rules);
 
 // The same with banned ids (ascending) only; 0 if no token is left.
 template <typename A>
