@@ -1,0 +1,169 @@
+// Buckets that refill by the time that is given, and the checks in order of their price.
+#include "policy/admission.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace deepinfer::policy {
+
+const char* name(AdmitReason reason) {
+  switch (reason) {
+    case AdmitReason::kAdmitted:
+      return "admitted";
+    case AdmitReason::kTooLong:
+      return "too long";
+    case AdmitReason::kQuota:
+      return "quota";
+    case AdmitReason::kQueueFull:
+      return "queue full";
+    case AdmitReason::kDeadline:
+      return "deadline";
+    case AdmitReason::kNoDecodeRoom:
+      return "no decode room";
+    case AdmitReason::kNoEngines:
+      return "no engines";
+  }
+  return "?";
+}
+
+namespace {
+
+double level(const TenantBook& t, size_t q, int64_t now_ns) {
+  const Bucket& b = t.buckets[q];
+  const double refill =
+      t.limits[q].per_second * static_cast<double>(std::max<int64_t>(0, now_ns - b.at_ns)) * 1e-9;
+  return std::min(t.limits[q].size, b.left + refill);
+}
+
+std::array<double, kQuotas> demand(const AdmissionQuery& q) {
+  return {1, q.work_ns, static_cast<double>(q.max_new_tokens), q.grammar_ms,
+          static_cast<double>(q.prompt_tokens + q.max_new_tokens)};
+}
+
+void set_limits(TenantBook* t, const std::array<QuotaLimit, kQuotas>& limits, int64_t now_ns, bool fresh) {
+  for (size_t q = 0; q < kQuotas; ++q) {
+    const double used = fresh ? 0 : t->limits[q].size - level(*t, q, now_ns);
+    t->limits[q] = limits[q];
+    t->buckets[q] = {std::max(0.0, limits[q].size - used), now_ns};
+  }
+}
+
+TenantBook fresh_book(const AdmissionConfig& c, int64_t now_ns) {
+  TenantBook t;
+  set_limits(&t, c.default_limits, now_ns, true);
+  return t;
+}
+
+struct ApplyAdmission {
+  AdmissionState* s;
+  TenantBook& book(TenantId id, int64_t now_ns) const {
+    auto it = s->tenants.find(id);
+    if (it == s->tenants.end()) it = s->tenants.emplace(id, fresh_book(s->config, now_ns)).first;
+    return it->second;
+  }
+  void operator()(const TenantLimits& e) const {
+    const bool fresh = !s->tenants.contains(e.tenant);
+    set_limits(&book(e.tenant, e.now_ns), e.limits, e.now_ns, fresh);
+  }
+  void operator()(const Admitted& e) const {
+    TenantBook& t = book(e.query.tenant, e.query.now_ns);
+    ++t.accepted;
+    const auto wanted = demand(e.query);
+    for (size_t q = 0; q < kQuotas; ++q) {
+      if (t.limits[q].size > 0) t.buckets[q] = {level(t, q, e.query.now_ns) - wanted[q], e.query.now_ns};
+    }
+  }
+  void operator()(const Refused& e) const { ++book(e.tenant, 0).refused; }
+  void operator()(const AdmissionReleased& e) const {
+    TenantBook& t = book(e.tenant, e.now_ns);
+    auto give = [&](Quota which, int64_t amount) {
+      const size_t q = static_cast<size_t>(which);
+      if (t.limits[q].size <= 0) return;
+      t.buckets[q] = {std::min(t.limits[q].size, level(t, q, e.now_ns) + static_cast<double>(amount)),
+                      e.now_ns};
+    };
+    give(Quota::kKvTokens, e.kv_tokens);
+    give(Quota::kOutputTokens, e.unused_output_tokens);
+  }
+};
+
+// The first bucket that cannot give what is asked. A full bucket lets anything through, so that no single
+// request is for ever too large for its tenant; the debt is paid by waiting.
+bool over_quota(const AdmissionState& s, const AdmissionQuery& q, AdmitDecision* out) {
+  auto it = s.tenants.find(q.tenant);
+  const TenantBook book = it != s.tenants.end() ? it->second : fresh_book(s.config, q.now_ns);
+  const auto wanted = demand(q);
+  for (size_t i = 0; i < kQuotas; ++i) {
+    const QuotaLimit& limit = book.limits[i];
+    if (limit.size <= 0) continue;
+    const double left = level(book, i, q.now_ns), needed = std::min(wanted[i], limit.size);
+    if (left >= needed - 1e-9) continue;
+    out->reason = AdmitReason::kQuota;
+    out->quota = static_cast<Quota>(i);
+    constexpr double kUnknown = 1e9;  // a level has no rate: a second is as good a guess as any
+    out->retry_after_ns = static_cast<int64_t>(
+        limit.per_second > 0 ? std::min(3.6e12, std::ceil((needed - left) / limit.per_second * 1e9))
+                             : kUnknown);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void apply(AdmissionState* state, const AdmissionEvent& event) {
+  std::visit(ApplyAdmission{state}, event);
+}
+
+AdmitDecision decide_admit(const AdmissionState& s, const AdmissionQuery& q) {
+  AdmitDecision out;
+  const int64_t total = q.prompt_tokens + q.max_new_tokens;
+  if (s.config.context_tokens > 0 && total > s.config.context_tokens) {
+    out.reason = AdmitReason::kTooLong;
+    out.need = total;
+    out.limit = s.config.context_tokens;
+    return out;
+  }
+  if (q.engines <= 0) {
+    out.reason = AdmitReason::kNoEngines;
+    out.retry_after_ns = s.config.decode_wait_ns;
+    return out;
+  }
+  if (over_quota(s, q, &out)) return out;
+  const double wait = q.queued_ns / static_cast<double>(q.engines);
+  out.predicted_ttft_ns = wait + q.work_ns + q.fetch_ns;
+  auto refuse = [&](AdmitReason why, double after_ns) {
+    out.reason = why;
+    out.retry_after_ns = static_cast<int64_t>(std::max(1e6, std::min(3.6e12, after_ns)));
+  };
+  if (wait > s.config.queue_limit_ns) {
+    refuse(AdmitReason::kQueueFull, wait - s.config.queue_limit_ns);
+  } else if (q.deadline_ns > 0 &&
+             static_cast<double>(q.now_ns) + out.predicted_ttft_ns > static_cast<double>(q.deadline_ns)) {
+    refuse(AdmitReason::kDeadline, wait);
+  } else if (q.decode_wait_ns > static_cast<double>(s.config.decode_wait_ns)) {
+    refuse(AdmitReason::kNoDecodeRoom, q.decode_wait_ns - static_cast<double>(s.config.decode_wait_ns));
+  }
+  return out;
+}
+
+std::vector<SeqId> decide_shed(std::span<const ShedCandidate> candidates, double excess_ns) {
+  std::vector<const ShedCandidate*> order;
+  for (const ShedCandidate& c : candidates) {
+    if (!c.streamed) order.push_back(&c);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const ShedCandidate* a, const ShedCandidate* b) {
+    if (a->priority != b->priority) return a->priority < b->priority;
+    if (a->over_quota != b->over_quota) return a->over_quota;
+    return a->work_ns > b->work_ns;
+  });
+  std::vector<SeqId> out;
+  for (const ShedCandidate* c : order) {
+    if (excess_ns <= 0) break;
+    out.push_back(c->seq);
+    excess_ns -= c->work_ns;
+  }
+  return out;
+}
+
+}  // namespace deepinfer::policy
