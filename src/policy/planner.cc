@@ -135,6 +135,7 @@ void Planner::add_run(RowRun run, int64_t have_blocks) {
   }
   run.block_count = static_cast<int32_t>(need);
   plan_snapshot(&run);
+  plan_cap_snapshot(&run);
   const CostModel& m = s_.fit.model;
   left_ns_ -=
       rows_cost_ns(m, run.rows, run.begin) + decoder_cost_ns(m, run.decoder_rows, run.begin + run.rows);
@@ -152,21 +153,34 @@ void Planner::plan_snapshot(RowRun* run) {
   // last.
   if (boundary <= r.prompt_tokens) boundary = at_prompt;
   if (boundary == 0 || boundary <= run->begin || boundary > end || s_.cache.snapshots.empty()) return;
-  size_t block = static_cast<size_t>(boundary / window(s_));
   if (boundary <= r.prompt_tokens) {
-    if (r.keys.size() < block) return;  // not cacheable
-    SnapshotId old = find_snapshot(s_.cache, r.keys[block - 1]);
-    if (old != kNoSnapshot && (r.replayed || !at(s_.cache, old).replayed)) return;
-  } else if (static_cast<int64_t>(r.keys.size()) < at_prompt / window(s_)) {
-    return;
+    run->snapshot = slot_for_prompt(r, boundary);
+  } else {
+    if (static_cast<int64_t>(r.keys.size()) < at_prompt / window(s_)) return;  // not cacheable
+    run->snapshot = take_snapshot_slot();
+    plan_.snapshots_skipped += run->snapshot == kNoSnapshot ? 1 : 0;
   }
+  if (run->snapshot != kNoSnapshot) run->snapshot_boundary = boundary;
+}
+
+// A slot for a window inside the prompt, unless it is stored already or its blocks have no key.
+SnapshotId Planner::slot_for_prompt(const Request& r, int64_t boundary) {
+  size_t block = static_cast<size_t>(boundary / window(s_));
+  if (r.keys.size() < block) return kNoSnapshot;
+  SnapshotId old = find_snapshot(s_.cache, r.keys[block - 1]);
+  if (old != kNoSnapshot && (r.replayed || !at(s_.cache, old).replayed)) return kNoSnapshot;
   SnapshotId slot = take_snapshot_slot();
-  if (slot == kNoSnapshot) {
-    ++plan_.snapshots_skipped;
-    return;
-  }
-  run->snapshot = slot;
-  run->snapshot_boundary = boundary;
+  plan_.snapshots_skipped += slot == kNoSnapshot ? 1 : 0;
+  return slot;
+}
+
+void Planner::plan_cap_snapshot(RowRun* run) {
+  const Request& r = req(run->slot);
+  int64_t boundary = boundary_below(s_, r.prompt_tokens - s_.config.replay.cap_tokens());
+  bool passes = run->prefill && boundary > run->begin && boundary <= run->begin + run->rows;
+  if (!s_.config.cap_snapshots || !passes || boundary <= 0 || s_.cache.snapshots.empty()) return;
+  run->cap_snapshot = slot_for_prompt(r, boundary);
+  if (run->cap_snapshot != kNoSnapshot) run->cap_boundary = boundary;
 }
 
 Planner::Prompt Planner::prompt_of(uint32_t slot) const {

@@ -56,6 +56,8 @@ class Planner {
   int64_t chunk_rows(const Prompt& prompt, double time_ns, bool must_progress) const;
   void add_run(RowRun run, int64_t upto_tokens);
   void plan_snapshot(RowRun* run);
+  void plan_cap_snapshot(RowRun* run);
+  SnapshotId slot_for_prompt(const Request& r, int64_t boundary);
   bool is_short(const Request& r, double cost_ns) const;
 
   // planner_blocks.cc: who gives blocks

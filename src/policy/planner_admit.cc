@@ -15,6 +15,7 @@ uint32_t Planner::oldest_waiting() const {
 // The leading blocks of the prompt that are in the pool and survive this plan.
 std::vector<BlockId> Planner::match(const Request& r) const {
   std::vector<BlockId> out = r.leased;
+  if (r.whole_decoder) return {};
   // Past the cap a block cannot be used, but that it is there is counted (lost_to_cap).
   int64_t most = static_cast<int64_t>(r.keys.size());
   if (r.admitted_before) most = std::min(most, r.decoder_floor / window(s_));
@@ -75,7 +76,8 @@ Admission Planner::judge_hit(uint32_t slot, const std::vector<BlockId>& matched,
     a.hit = decide_with(have);
     a.floor_lost = began_replayed;
   }
-  int64_t store = std::min<int64_t>(r.store_blocks, static_cast<int64_t>(r.keys.size()));
+  int64_t store =
+      r.whole_decoder ? 0 : std::min<int64_t>(r.store_blocks, static_cast<int64_t>(r.keys.size()));
   if (!a.resumed && store > have) {
     // Brought in only if that is predicted to be quicker than computing.
     HitDecision with = decide_with(store);
@@ -91,6 +93,7 @@ Admission Planner::judge_hit(uint32_t slot, const std::vector<BlockId>& matched,
   }
   a.decoder_floor =
       a.resumed ? r.decoder_floor : decoder_floor(r.prompt_tokens, a.hit.start_tokens, s_.config.replay);
+  if (r.whole_decoder) a.decoder_floor = 0;
   a.encoder_floor = a.hit.reason == HitReason::kReplayed ? a.hit.start_tokens : 0;
   int64_t shared = std::min(have, a.hit.kv_hit_tokens / window(s_));
   a.shared.assign(matched.begin(), matched.begin() + shared);

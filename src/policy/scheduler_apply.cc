@@ -140,6 +140,7 @@ void on(State* s, const Arrived& e) {
   r.weight = e.weight;
   r.priority = e.priority;
   r.exact = e.exact || s->config.exact_hits;
+  r.whole_decoder = e.whole_decoder;
   r.arrival = ++s->arrivals;
   r.arrived_ns = e.now_ns;
   r.deadline_ns = std::max<int64_t>(0, e.deadline_ns);
@@ -159,6 +160,7 @@ void on(State* s, const Arrived& e) {
     s->doomed.insert(slot);
   } else {
     int64_t cap = std::max<int64_t>(0, r.prompt_tokens - s->config.replay.cap_tokens()) / window(*s);
+    if (r.whole_decoder) cap = 0;
     for (const BlockKey& k : r.keys) {
       BlockId id = find(s->cache, k);
       if (id == kNoBlock || static_cast<int64_t>(r.leased.size()) >= cap) break;
@@ -241,6 +243,7 @@ void adopt_run(State* s, const StepPlan& p, const RowRun& run) {
   r.promised_blocks -= kept;
   s->promised_blocks -= kept;
   if (run.snapshot != kNoSnapshot) begin_snapshot(&s->cache, run.snapshot, run.snapshot_boundary);
+  if (run.cap_snapshot != kNoSnapshot) begin_snapshot(&s->cache, run.cap_snapshot, run.cap_boundary);
   if (run.restore != kNoSnapshot) r.restore_due = false;
   ++r.steps_in_flight;
   r.rows_least += run.prefill ? run.rows : 1;
@@ -301,6 +304,14 @@ void publish_completed(State* s, Request* r) {
 
 // Publishes the copied window, or gives the slot back. An output's snapshot replaces the one before it.
 void settle_snapshot(State* s, Request* r, const RowRun& run, bool good) {
+  if (run.cap_snapshot != kNoSnapshot) {
+    size_t cap_block = static_cast<size_t>(run.cap_boundary / window(*s));
+    if (good && r->keys.size() >= cap_block) {
+      finish_snapshot(&s->cache, run.cap_snapshot, r->keys[cap_block - 1], r->replayed);
+    } else {
+      drop_snapshot(&s->cache, run.cap_snapshot);
+    }
+  }
   if (run.snapshot == kNoSnapshot) return;
   size_t block = static_cast<size_t>(run.snapshot_boundary / window(*s));
   if (!good || r->keys.size() < block) {

@@ -47,8 +47,9 @@ std::string check_snapshots(const SchedulerState& s) {
   std::set<int32_t> writing;
   for (const InFlight& f : s.in_flight) {
     for (const RowRun& r : f.runs) {
-      if (r.snapshot != kNoSnapshot && !writing.insert(raw(r.snapshot)).second)
-        return "a snapshot slot has two writers";
+      for (SnapshotId id : {r.snapshot, r.cap_snapshot}) {
+        if (id != kNoSnapshot && !writing.insert(raw(id)).second) return "a snapshot slot has two writers";
+      }
     }
   }
   std::vector<int32_t> pins(s.cache.snapshots.size());

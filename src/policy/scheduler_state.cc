@@ -174,6 +174,8 @@ std::string run_text(const RowRun& r, const std::string& seq) {
   if (r.block_count > 0) out += fmt::format(" blocks+{}", r.block_count);
   if (r.restore != kNoSnapshot) out += fmt::format(" restore={}", raw(r.restore));
   if (r.snapshot != kNoSnapshot) out += fmt::format(" snapshot@{}={}", r.snapshot_boundary, raw(r.snapshot));
+  if (r.cap_snapshot != kNoSnapshot)
+    out += fmt::format(" snapshot@{}={}", r.cap_boundary, raw(r.cap_snapshot));
   return out;
 }
 

@@ -41,6 +41,9 @@ struct SchedulerConfig {
   int64_t max_in_flight = 2;    // steps planned and not finished
   int64_t lease_grace_ns = 0;   // blocks of an expired outside lease stay pinned for so long
   bool exact_hits = false;      // HitMode::kExact for every request
+  // A second window per prompt, at the longest hit the prompt itself could have: the same prompt again, its
+  // other answers and its own resumption start there exactly, instead of at an earlier boundary or nowhere.
+  bool cap_snapshots = false;
   TierConfig tiers;
   CostModel cost;
 };
@@ -64,20 +67,21 @@ struct Arrived {
   int64_t max_new_tokens = 1;
   std::vector<BlockKey> keys;  // of the prompt's full blocks; fewer: the rest is not cacheable
   TenantId tenant{};
-  double weight = 1;        // of the tenant
-  int priority = 0;         // higher goes first
-  int64_t deadline_ns = 0;  // 0: none
-  bool exact = false;       // never an approximated window
+  double weight = 1;           // of the tenant
+  int priority = 0;            // higher goes first
+  int64_t deadline_ns = 0;     // 0: none
+  bool exact = false;          // never an approximated window
+  bool whole_decoder = false;  // every row runs the decoder half: no hit, decoder floor 0
   // Leading blocks an outside store holds, and its predicted time to bring one here. 0: none.
   int64_t store_blocks = 0;
   int64_t store_ns_per_block = 0;
 };
 struct RowResult {
   SeqId seq{};
-  int64_t new_tokens = 0;       // tokens decided: accepted drafts and the model's own
-  bool finished = false;        // stop token, limit or error: no further rows
-  bool failed = false;          // with finished: nothing of this step may be published
-  bool snapshot_taken = false;  // the run's snapshot was copied (its boundary was reached by committed rows)
+  int64_t new_tokens = 0;          // tokens decided: accepted drafts and the model's own
+  bool finished = false;           // stop token, limit or error: no further rows
+  bool failed = false;             // with finished: nothing of this step may be published
+  bool snapshot_taken = false;     // the run's snapshots were copied (boundaries reached by committed rows)
   std::vector<BlockKey> new_keys;  // of generated blocks that became full, in order
 };
 struct StepFinished {
@@ -143,6 +147,8 @@ struct RowRun {
   // Copy the encoder window here when this boundary is reached by committed rows.
   SnapshotId snapshot = kNoSnapshot;
   int64_t snapshot_boundary = 0;
+  SnapshotId cap_snapshot = kNoSnapshot;  // likewise, in prompts
+  int64_t cap_boundary = 0;
   SnapshotId restore = kNoSnapshot;  // put this window in place first: it ends at `begin`
   int64_t encoder_floor = 0;         // window reads of the two halves never go below these; rows at or after
   int64_t decoder_floor = 0;         // decoder_floor run the decoder half
@@ -220,6 +226,7 @@ struct Request {
   int priority = 0;
   int tier = 0;
   bool exact = false;
+  bool whole_decoder = false;
   uint64_t arrival = 0;  // consecutive: who came first
   int64_t arrived_ns = 0;
   int64_t deadline_ns = 0;

@@ -37,6 +37,7 @@ SchedulerConfig random_config(TestRandom* r) {
   c.starve_steps = r->in(1, 8);
   c.max_in_flight = r->in(1, 2);
   c.exact_hits = r->one_in(4);
+  c.cap_snapshots = r->one_in(2);
   c.tiers.lower_bound_tokens = {30, 60, 120};
   c.tiers.quota_ns = 4.0 * static_cast<double>(c.batch_budget_ns);
   return c;
@@ -101,6 +102,7 @@ class World {
     a.tenant = TenantId(static_cast<uint32_t>(random_.in(0, 2)));
     a.priority = static_cast<int>(random_.one_in(6));
     a.exact = random_.one_in(5);
+    a.whole_decoder = random_.one_in(12);
     if (random_.one_in(8)) a.deadline_ns = now_ + random_.in(1, 2'000'000);
     if (random_.one_in(6)) {
       a.store_blocks = random_.in(0, static_cast<int64_t>(a.keys.size()));
@@ -179,6 +181,10 @@ class World {
       EXPECT_LE(r.begin_max + r.rows, b.limit - (r.prefill ? 0 : 1));
       EXPECT_TRUE(!r.prefill || r.rows <= config_.chunk_max_tokens);
       EXPECT_TRUE(r.snapshot == kNoSnapshot || r.snapshot_boundary % kWindow == 0);
+      if (r.cap_snapshot != kNoSnapshot) {
+        EXPECT_EQ(r.cap_boundary, (b.prompt - config_.replay.cap_tokens()) / kWindow * kWindow);
+        EXPECT_TRUE(r.cap_boundary > r.begin && r.cap_boundary <= r.begin + r.rows);
+      }
     }
     std::set<BlockId> given(p.new_blocks.begin(), p.new_blocks.end());
     EXPECT_EQ(given.size(), p.new_blocks.size()) << "a block is given twice";

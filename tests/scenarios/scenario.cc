@@ -227,6 +227,8 @@ class Runner {
         *reals[key] = number(value).value_or(0);
       } else if (key == "exact") {
         config_.exact_hits = value == "1";
+      } else if (key == "cap_snapshots") {
+        config_.cap_snapshots = value == "1";
       } else {
         fail("unknown setting '" + key + "'");
       }
@@ -278,6 +280,8 @@ class Runner {
         a.deadline_ns = integer(value);
       else if (key == "exact")
         a.exact = value == "1";
+      else if (key == "whole_decoder")
+        a.whole_decoder = value == "1";
       else if (key == "store")
         a.store_blocks = integer(value);
       else if (key == "store_ns")
