@@ -1,0 +1,472 @@
+// The life of a generation request on the server (edge/serve/call.h).
+#include "edge/serve/call.h"
+
+#include <algorithm>
+
+#include "edge/errors.h"
+#include "edge/serve/ids.h"
+#include "host/clock.h"
+
+namespace deepinfer {
+
+void LiveCalls::add(const std::string& tenant, const std::string& id, std::weak_ptr<GenerationCall> call) {
+  std::lock_guard lock(mutex_);
+  calls_[tenant + "\n" + id] = std::move(call);
+}
+void LiveCalls::remove(const std::string& tenant, const std::string& id) {
+  std::lock_guard lock(mutex_);
+  calls_.erase(tenant + "\n" + id);
+}
+std::shared_ptr<GenerationCall> LiveCalls::find(const std::string& tenant, const std::string& id) {
+  std::lock_guard lock(mutex_);
+  auto it = calls_.find(tenant + "\n" + id);
+  return it == calls_.end() ? nullptr : it->second.lock();
+}
+
+ErrorReply error_reply(const Status& status) {
+  ErrorReply r;
+  r.message = status.message();
+  switch (status.code()) {
+    case Code::kNotFound:
+      return {404, r.message, "not_found_error", "not_found", 0};
+    case Code::kDeadlineExceeded:
+      return {504, r.message, "timeout_error", "deadline_exceeded", 0};
+    case Code::kUnavailable:
+      return {503, r.message, "service_unavailable_error", "service_unavailable", 5'000'000'000};
+    case Code::kResourceExhausted:
+      return {429, r.message, "rate_limit_error", "rate_limit_exceeded", 1'000'000'000};
+    default:
+      r.status = http_status(status);
+      r.type = r.code = r.status == 400 ? "invalid_request_error" : "internal_error";
+      return r;
+  }
+}
+
+HttpResponse error_response(const ErrorReply& e, Protocol protocol) {
+  HttpResponse r;
+  r.status = e.status;
+  Json error = {{"message", e.message}, {"type", e.type}, {"param", nullptr}, {"code", e.code}};
+  Json body = Json::object();
+  if (protocol == Protocol::kMessages) {
+    // The names its client library knows.
+    error["type"] = e.status == 401   ? "authentication_error"
+                    : e.status == 404 ? "not_found_error"
+                    : e.status == 413 ? "request_too_large"
+                    : e.status == 429 ? "rate_limit_error"
+                    : e.status == 503 ? "overloaded_error"
+                    : e.status >= 500 ? "api_error"
+                                      : "invalid_request_error";
+    body["type"] = "error";
+  }
+  body["error"] = std::move(error);
+  append_json(body, JsonStyle::kCompact, &r.body);
+  if (e.retry_after_ns > 0)
+    r.headers.emplace_back("Retry-After", std::to_string((e.retry_after_ns + 999'999'999) / 1'000'000'000));
+  return r;
+}
+
+GenerationCall::GenerationCall(CallServices* services, std::shared_ptr<Exchange> exchange, Endpoint endpoint,
+                               Caller caller, std::string request_id)
+    : s_(services),
+      exchange_(std::move(exchange)),
+      endpoint_(endpoint),
+      caller_(std::move(caller)),
+      request_id_(std::move(request_id)) {
+  const char* prefix = endpoint == Endpoint::kChat        ? "chatcmpl-"
+                       : endpoint == Endpoint::kResponses ? "resp_"
+                       : endpoint == Endpoint::kMessages  ? "msg_"
+                                                          : "cmpl-";
+  response_id_ = prefix + fresh_id();
+  received_ns_ = exchange_->request().received_ns;
+}
+
+void GenerationCall::start() {
+  auto self = shared_from_this();
+  ++s_->metrics->in_flight;
+  // One callback for the whole life: before the engine knows the call there is nothing to cancel.
+  exchange_->on_abandoned([self](ExchangeEnd end) {
+    if (self->reason_.empty()) self->reason_ = name(end);
+    if (self->submitted_) self->s_->generator->cancel(self->engine_id_);
+  });
+  auto body = std::make_shared<std::string>(exchange_->take_body());
+  auto loop = exchange_->loop();
+  s_->background([self, body, loop] {
+    auto result = std::make_shared<Result<Prepared>>([&]() -> Result<Prepared> {
+      DI_ASSIGN(Json json, parse_json(*body));
+      std::optional<Json> previous;
+      if (self->endpoint_ == Endpoint::kResponses && json.is_object()) {
+        auto it = json.find("previous_response_id");
+        if (it != json.end() && it->is_string()) {
+          DI_ASSIGN(StoredResponse stored,
+                    self->s_->database->get(self->caller_.tenant, it->get<std::string>()));
+          DI_ASSIGN(previous, parse_json(stored.items));
+        }
+      }
+      return self->s_->preparer->prepare(self->endpoint_, json, previous ? &*previous : nullptr);
+    }());
+    loop->post([self, result] { self->prepared(std::move(*result)); });
+  });
+}
+
+void GenerationCall::prepared(Result<Prepared> result) {
+  if (exchange_->ended()) {
+    reason_ = "client_left";
+    return account();
+  }
+  if (!result.ok()) {
+    ErrorReply reply = error_reply(result.status());
+    if (reply.status == 404) reply.code = "model_not_found";
+    return fail(reply, reply.status == 404 ? "not_found" : "invalid_request");
+  }
+  p_ = std::move(*result);
+  p_.info.id = response_id_;
+  p_.info.created = wall_time_ns() / 1'000'000'000;
+  p_.info.tokenizer = &s_->preparer->options().encoder->tokenizer();
+  if (!admit() || !submit()) return;
+  open_answer();
+}
+
+bool GenerationCall::admit() {
+  const GenerationRequest& g = p_.generation;
+  AdmissionGate::Answer a =
+      s_->gate->admit(caller_, static_cast<int64_t>(g.prompt.size()), g.max_tokens * g.choices);
+  if (a.admitted) {
+    ticket_ = a.ticket;
+    admitted_ = true;
+    return true;
+  }
+  ErrorReply r;
+  r.status = a.overloaded ? 503 : 429;
+  r.type = a.overloaded ? "service_unavailable_error" : "rate_limit_error";
+  r.code = a.reason;
+  r.retry_after_ns = a.never ? 0 : a.retry_after_ns;
+  r.message =
+      a.never ? fmt::format(
+                    "This request needs {} tokens, more than the quota of this key ever allows at once ({}).",
+                    static_cast<int64_t>(g.prompt.size()) + g.max_tokens * g.choices, a.reason)
+      : a.overloaded ? fmt::format("The server takes no more work now ({}). Try again later.", a.reason)
+                     : fmt::format("Rate limit of this key reached ({}). Try again later.", a.reason);
+  fail(r, a.reason);
+  return false;
+}
+
+bool GenerationCall::submit() {
+  GenerationRequest g = p_.generation;  // sizes are looked at again at the end
+  p_.generation.prompt.clear();
+  p_.generation.prompt.shrink_to_fit();
+  g.tenant = caller_.tenant_number;
+  g.tenant_weight = caller_.weight;
+  // A client may put its own work back, not in front of others' beyond what its key says.
+  g.priority = std::min(caller_.priority, p_.priority.value_or(caller_.priority));
+  g.cache_scope = caller_.tenant + "\n" + (p_.user_id ? "u" + *p_.user_id : "-") + "\n" + p_.cache_salt;
+  usage_.prompt_tokens = static_cast<int64_t>(g.prompt.size());
+  const int n = g.choices;
+  auto self = shared_from_this();
+  for (int i = 0; i < n; ++i) {
+    Choice c;
+    c.parser = std::make_unique<OutputParser>(p_.info.tokenizer, s_->preparer->options().control, p_.parsing);
+    ResponseInfo info = p_.info;
+    info.choice = i;
+    if (n > 1) info.include_usage = false;  // the sum comes at the end
+    c.writer = endpoint_ == Endpoint::kCompletions ? make_completion_writer(std::move(info), p_.echo)
+                                                   : make_writer(protocol_of(endpoint_), std::move(info));
+    choices_.push_back(std::move(c));
+  }
+  unfinished_ = n;
+  auto id = s_->generator->submit(std::move(g), exchange_->loop(),
+                                  [self](GenerationEvent&& e) { self->on_event(std::move(e)); });
+  if (!id.ok()) {
+    ErrorReply r = error_reply(id.status());
+    fail(r, id.status().code() == Code::kUnavailable         ? "draining"
+            : id.status().code() == Code::kResourceExhausted ? "engine_queue_full"
+                                                             : "invalid_request");
+    return false;
+  }
+  engine_id_ = *id;
+  submitted_ = true;
+  s_->live->add(caller_.tenant, response_id_, weak_from_this());
+  s_->live->add(caller_.tenant, request_id_, weak_from_this());
+  return true;
+}
+
+void GenerationCall::open_answer() {
+  if (!p_.stream) return;
+  exchange_->add_header("Cache-Control", "no-cache");
+  exchange_->add_header("X-Accel-Buffering", "no");
+  exchange_->begin_stream(200, "text/event-stream; charset=utf-8", ": keep-alive\n\n");
+}
+
+void GenerationCall::cancel() {
+  auto self = shared_from_this();
+  exchange_->loop()->post([self] {
+    if (self->over_ || !self->submitted_) return;
+    self->cancelled_ = true;
+    self->s_->generator->cancel(self->engine_id_);
+  });
+}
+
+void GenerationCall::on_event(GenerationEvent&& e) {
+  Choice& c = choices_[static_cast<size_t>(e.choice)];
+  switch (e.kind) {
+    case GenerationEvent::Kind::kStarted:
+      if (!started_) {
+        started_ = true;
+        usage_.cached_tokens = e.usage.cached_tokens;
+        s_->gate->started(ticket_);
+      }
+      c.prompt_logprobs = std::move(e.prompt_logprobs);
+      return c.parser->ready(s_->fingerprint, e.usage.prompt_tokens, e.usage.cached_tokens);
+    case GenerationEvent::Kind::kTokens:
+      return take_tokens(c, e);
+    case GenerationEvent::Kind::kFinished:
+      return take_finish(c, e);
+  }
+}
+
+void GenerationCall::take_tokens(Choice& c, GenerationEvent& e) {
+  const int64_t now = now_ns();
+  const auto n = static_cast<int64_t>(e.tokens.size());
+  if (first_token_ns_ == 0) {
+    first_token_ns_ = now;
+    s_->metrics->ttft.observe(static_cast<double>(now - received_ns_) / 1e9);
+  } else if (c.last_ns > 0) {
+    s_->metrics->inter_token.observe(static_cast<double>(now - c.last_ns) / 1e9 / static_cast<double>(n), n);
+  }
+  c.last_ns = now;
+  c.tokens += n;
+  if (c.done) return;
+  chunks_.clear();
+  for (const TokenLogprob& t : e.tokens) {
+    c.parser->token(t.id, &chunks_, p_.info.logprobs ? &t : nullptr);
+    if (c.parser->finished()) break;
+  }
+  deliver(c, chunks_);
+  if (c.done && !c.finished) s_->generator->cancel_choice(engine_id_, e.choice);
+}
+
+void GenerationCall::take_finish(Choice& c, GenerationEvent& e) {
+  using End = GenerationEvent::End;
+  c.finished = true;
+  queue_ns_ = std::max(queue_ns_, e.queue_ns);
+  prefill_ns_ = std::max(prefill_ns_, e.prefill_ns);
+  decode_ns_ = std::max(decode_ns_, e.decode_ns);
+  usage_.drafted_tokens += e.usage.drafted_tokens;
+  usage_.accepted_tokens += e.usage.accepted_tokens;
+  if (!c.done) {
+    EngineFinish why = EngineFinish::kStop;
+    if (e.end == End::kLength) why = EngineFinish::kLength;
+    if (e.end == End::kError) why = EngineFinish::kInsufficientResource;
+    if (e.end == End::kCancelled || e.end == End::kDeadline || e.end == End::kRefused)
+      why = EngineFinish::kAborted;
+    if (why == EngineFinish::kAborted || why == EngineFinish::kInsufficientResource) {
+      if (failure_.ok() && !cancelled_) {
+        failure_ = !e.status.ok() ? e.status
+                   : e.end == End::kCancelled
+                       ? error(Code::kUnavailable, "the server is shutting down; try again")
+                       : error(Code::kUnavailable, "the engine gave the request up");
+      }
+      if (reason_.empty()) {
+        reason_ = cancelled_                 ? "cancelled"
+                  : e.end == End::kDeadline  ? "deadline"
+                  : e.end == End::kRefused   ? "refused"
+                  : e.end == End::kCancelled ? "shutdown"
+                                             : "error";
+      }
+    }
+    chunks_.clear();
+    c.parser->finish(why, &chunks_);
+    // A stream that breaks ends with an error event, not with a finish that looks whole.
+    if (!failure_.ok()) {
+      for (OutputChunk& chunk : chunks_) {
+        if (chunk.kind == OutputChunk::Kind::kFinish) c.usage = chunk.usage;
+      }
+      c.done = true;
+    } else {
+      deliver(c, chunks_);
+    }
+  }
+  s_->metrics->banned_tokens += c.parser->banned_tokens();
+  if (--unfinished_ == 0) conclude();
+}
+
+void GenerationCall::deliver(Choice& c, std::vector<OutputChunk>& chunks) {
+  events_.clear();
+  for (const OutputChunk& chunk : chunks) {
+    if (chunk.kind == OutputChunk::Kind::kFinish) {
+      c.done = true;
+      c.usage = chunk.usage;
+      if (reason_.empty() || choices_.size() > 1) {
+        reason_ = chunk.reason == FinishReason::kLength         ? "length"
+                  : chunk.reason == FinishReason::kToolCalls    ? "tool_calls"
+                  : chunk.reason == FinishReason::kStopSequence ? "stop_sequence"
+                                                                : "stop";
+        if (cancelled_) reason_ = "cancelled";
+      }
+      if (endpoint_ == Endpoint::kResponses && p_.store && !cancelled_) {
+        c.writer->write(chunk, &events_);
+        store_response();  // before the client can know that it is over
+        continue;
+      }
+    }
+    c.writer->write(chunk, &events_);
+  }
+  if (p_.stream) send_events(events_);
+}
+
+void GenerationCall::send_events(std::vector<Event>& events) {
+  frame_.clear();
+  for (const Event& e : events) {
+    if (choices_.size() > 1 && e.data == "[DONE]") continue;
+    append_sse(e, &frame_);
+    ++sequence_;
+  }
+  if (!frame_.empty()) exchange_->write(frame_);
+}
+
+void GenerationCall::store_response() {
+  std::string object = choices_[0].writer->final_object();
+  Result<Json> parsed = parse_json(object);
+  if (!parsed.ok() || !parsed->contains("output")) return;
+  Json items = std::move(p_.input_items);
+  for (Json& item : (*parsed)["output"]) items.push_back(std::move(item));
+  StoredResponse r;
+  r.tenant = caller_.tenant;
+  r.id = response_id_;
+  r.created = p_.info.created;
+  r.object = std::move(object);
+  append_json(items, JsonStyle::kCompact, &r.items);
+  s_->database->put(std::move(r));
+}
+
+void GenerationCall::conclude() {
+  over_ = true;
+  s_->live->remove(caller_.tenant, response_id_);
+  s_->live->remove(caller_.tenant, request_id_);
+  auto self = shared_from_this();
+  account();
+  if (exchange_->ended()) return;
+  if (!p_.stream) return answer_whole();
+  if (!failure_.ok()) {
+    exchange_->write(stream_error_frame(failure_, protocol_of(endpoint_), sequence_));
+    return exchange_->finish();
+  }
+  if (choices_.size() > 1) {
+    Usage sum = choices_[0].usage;
+    for (size_t i = 1; i < choices_.size(); ++i) {
+      sum.completion_tokens += choices_[i].usage.completion_tokens;
+      sum.reasoning_tokens += choices_[i].usage.reasoning_tokens;
+    }
+    frame_.clear();
+    if (p_.info.include_usage) {
+      std::string data;
+      append_json({{"id", response_id_},
+                   {"object", endpoint_ == Endpoint::kChat ? "chat.completion.chunk" : "text_completion"},
+                   {"created", p_.info.created},
+                   {"model", p_.info.model},
+                   {"choices", Json::array()},
+                   {"usage", chat_usage(sum, true)}},
+                  JsonStyle::kCompact, &data);
+      append_sse({"", data}, &frame_);
+    }
+    append_sse({"", "[DONE]"}, &frame_);
+    exchange_->write(frame_);
+  }
+  exchange_->finish();
+}
+
+void GenerationCall::answer_whole() {
+  if (!failure_.ok())
+    return exchange_->respond(error_response(error_reply(failure_), protocol_of(endpoint_)));
+  HttpResponse r;
+  r.body = choices_.size() == 1 && choices_[0].prompt_logprobs.empty() ? choices_[0].writer->final_object()
+                                                                       : merged_object();
+  exchange_->respond(std::move(r));
+}
+
+// Several choices, or members the writers do not have: the objects are joined.
+std::string GenerationCall::merged_object() const {
+  Result<Json> all = parse_json(choices_[0].writer->final_object());
+  DI_CHECK(all.ok(), "a writer's object is no JSON");
+  Usage sum = choices_[0].usage;
+  for (size_t i = 1; i < choices_.size(); ++i) {
+    Result<Json> one = parse_json(choices_[i].writer->final_object());
+    DI_CHECK(one.ok(), "a writer's object is no JSON");
+    (*all)["choices"].push_back((*one)["choices"][0]);
+    sum.completion_tokens += choices_[i].usage.completion_tokens;
+    sum.reasoning_tokens += choices_[i].usage.reasoning_tokens;
+  }
+  if (choices_.size() > 1) (*all)["usage"] = chat_usage(sum, true);
+  if (!choices_[0].prompt_logprobs.empty()) {
+    Json list = Json::array();
+    for (const TokenLogprob& t : choices_[0].prompt_logprobs)
+      list.push_back({{"id", t.id}, {"logprob", t.logprob}});
+    (*all)["prompt_logprobs"] = std::move(list);
+  }
+  std::string out;
+  append_json(*all, JsonStyle::kCompact, &out);
+  return out;
+}
+
+void GenerationCall::account() {
+  over_ = true;
+  ServeMetrics& m = *s_->metrics;
+  --m.in_flight;
+  int64_t output = 0, reasoning = 0;
+  for (const Choice& c : choices_) {
+    output += c.usage.completion_tokens;
+    reasoning += c.usage.reasoning_tokens;
+  }
+  if (admitted_) s_->gate->finished(ticket_, output);
+  const int64_t now = now_ns();
+  auto seconds = [](int64_t ns) { return static_cast<double>(ns) / 1e9; };
+  m.finished.add(reason_);
+  if (submitted_) {
+    m.prompt_tokens += usage_.prompt_tokens;
+    m.cached_tokens += usage_.cached_tokens;
+    m.output_tokens += output;
+    m.reasoning_tokens += reasoning;
+    m.e2e.observe(seconds(now - received_ns_));
+    m.queue.observe(seconds(queue_ns_));
+    if (prefill_ns_ > 0) m.prefill.observe(seconds(prefill_ns_));
+    if (decode_ns_ > 0) m.decode.observe(seconds(decode_ns_));
+    if (output > 1 && decode_ns_ > 0) m.per_token.observe(seconds(decode_ns_) / static_cast<double>(output));
+    m.prompt_size.observe(static_cast<double>(usage_.prompt_tokens));
+    m.output_size.observe(static_cast<double>(output));
+    m.choices.observe(static_cast<double>(choices_.size()));
+    m.max_tokens.observe(static_cast<double>(p_.generation.max_tokens));
+    UsageRow row{response_id_,         caller_.tenant, caller_.key_id, exchange_->request().path,
+                 p_.info.model,        reason_,        wall_time_ns(), usage_.prompt_tokens,
+                 usage_.cached_tokens, output,         reasoning};
+    s_->database->record(std::move(row));
+  }
+  auto ms = [](int64_t ns) { return static_cast<double>(ns / 1000) / 1000; };
+  s_->log->info("request", {{"id", request_id_},
+                            {"response", response_id_},
+                            {"tenant", caller_.tenant},
+                            {"path", exchange_->request().path},
+                            {"model", p_.info.model},
+                            {"stream", p_.stream},
+                            {"reason", reason_},
+                            {"prompt_tokens", usage_.prompt_tokens},
+                            {"cached_tokens", usage_.cached_tokens},
+                            {"output_tokens", output},
+                            {"reasoning_tokens", reasoning},
+                            {"queue_ms", ms(queue_ns_)},
+                            {"ttft_ms", first_token_ns_ > 0 ? ms(first_token_ns_ - received_ns_) : -1.0},
+                            {"total_ms", ms(now - received_ns_)}});
+}
+
+void GenerationCall::fail(const ErrorReply& reply, const std::string& reason) {
+  reason_ = reason;
+  s_->metrics->rejected.add(reason);
+  s_->log->info("rejected", {{"id", request_id_},
+                             {"tenant", caller_.tenant},
+                             {"path", exchange_->request().path},
+                             {"status", reply.status},
+                             {"reason", reason},
+                             {"message", reply.message.substr(0, 300)}});
+  account();
+  exchange_->respond(error_response(reply, protocol_of(endpoint_)));
+}
+
+}  // namespace deepinfer

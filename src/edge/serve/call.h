@@ -1,0 +1,135 @@
+// One generation request on the server, from its bytes to its last event: prepared on a worker, admitted,
+// submitted, its tokens parsed and written on the connection's loop, cancelled when the client leaves,
+// counted once when it is over. Source: request edge specification 0, 5, 6; serving specification 10.1.
+// Threads: the loop's, except prepare.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "edge/http/exchange.h"
+#include "edge/serve/api_keys.h"
+#include "edge/serve/database.h"
+#include "edge/serve/event_log.h"
+#include "edge/serve/generation.h"
+#include "edge/serve/metrics.h"
+#include "edge/serve/prepare.h"
+#include "edge/writer.h"
+
+namespace deepinfer {
+
+// Admission as the edge sees it; apps/ wires the fleet's.
+class AdmissionGate {
+ public:
+  struct Answer {
+    bool admitted = true;
+    bool overloaded = false;  // 503: the server as a whole; else 429: this tenant
+    bool never = false;       // waiting will not help
+    std::string reason;
+    int64_t retry_after_ns = 0;
+    uint64_t ticket = 0;
+  };
+  virtual ~AdmissionGate() = default;
+  virtual Answer admit(const Caller& caller, int64_t prompt_tokens, int64_t most_tokens) = 0;
+  virtual void started(uint64_t ticket) = 0;
+  virtual void finished(uint64_t ticket, int64_t output_tokens) = 0;
+};
+
+class GenerationCall;
+
+// Calls on their way, by the ids clients know.
+class LiveCalls {
+ public:
+  void add(const std::string& tenant, const std::string& id, std::weak_ptr<GenerationCall> call);
+  void remove(const std::string& tenant, const std::string& id);
+  std::shared_ptr<GenerationCall> find(const std::string& tenant, const std::string& id);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<GenerationCall>> calls_;
+};
+
+// What all calls share; outlives them.
+struct CallServices {
+  Generator* generator = nullptr;
+  const Preparer* preparer = nullptr;
+  AdmissionGate* gate = nullptr;
+  ServeMetrics* metrics = nullptr;
+  EventLog* log = nullptr;
+  Database* database = nullptr;
+  LiveCalls* live = nullptr;
+  std::function<void(std::function<void()>)> background;  // runs a task on a worker thread
+  std::string fingerprint;
+};
+
+// An error answer in the protocol's shape; 401, 404, 409, 429, 503 and 504 included.
+struct ErrorReply {
+  int status = 500;
+  std::string message, type, code;
+  int64_t retry_after_ns = 0;
+};
+ErrorReply error_reply(const Status& status);
+HttpResponse error_response(const ErrorReply& reply, Protocol protocol);
+
+class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
+ public:
+  GenerationCall(CallServices* services, std::shared_ptr<Exchange> exchange, Endpoint endpoint, Caller caller,
+                 std::string request_id);
+
+  void start();
+  // From any thread: ends it as if the client had asked for no more.
+  void cancel();
+
+ private:
+  struct Choice {
+    std::unique_ptr<OutputParser> parser;
+    std::unique_ptr<ResponseWriter> writer;
+    std::vector<TokenLogprob> prompt_logprobs;
+    Usage usage;
+    bool done = false;      // the finish chunk is written
+    bool finished = false;  // the engine is done with it
+    int64_t last_ns = 0, tokens = 0;
+  };
+
+  void prepared(Result<Prepared> result);
+  bool admit();
+  bool submit();
+  void open_answer();
+  void on_event(GenerationEvent&& e);
+  void take_tokens(Choice& c, GenerationEvent& e);
+  void take_finish(Choice& c, GenerationEvent& e);
+  void deliver(Choice& c, std::vector<OutputChunk>& chunks);
+  void send_events(std::vector<Event>& events);
+  void conclude();
+  void answer_whole();
+  void store_response();
+  void account();
+  std::string merged_object() const;
+  void fail(const ErrorReply& reply, const std::string& reason);
+
+  CallServices* s_;
+  std::shared_ptr<Exchange> exchange_;
+  Endpoint endpoint_;
+  Caller caller_;
+  std::string request_id_, response_id_;
+  Prepared p_;
+  std::vector<Choice> choices_;
+  uint64_t ticket_ = 0, engine_id_ = 0;
+  bool admitted_ = false, submitted_ = false, started_ = false, over_ = false, cancelled_ = false;
+  int unfinished_ = 0;
+  Status failure_;      // why the engine gave up
+  std::string reason_;  // how it ended, for counters, log and ledger
+  int64_t received_ns_ = 0, first_token_ns_ = 0;
+  int64_t queue_ns_ = 0, prefill_ns_ = 0, decode_ns_ = 0;
+  GenerationUsage usage_;
+  int64_t sequence_ = 0;  // events sent
+  std::vector<OutputChunk> chunks_;
+  std::vector<Event> events_;
+  std::string frame_;
+};
+
+}  // namespace deepinfer

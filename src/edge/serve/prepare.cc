@@ -1,0 +1,247 @@
+// Bodies to generation requests (edge/serve/prepare.h).
+#include "edge/serve/prepare.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "edge/fields.h"
+#include "host/clock.h"
+
+namespace deepinfer {
+namespace {
+
+// Seeds of requests that bring none must differ, or every greedy-free answer would be the same. The bytes of
+// the prompt do not decide it: two clients asking the same get different answers.
+uint64_t fresh_seed() {
+  static std::atomic<uint64_t> counter{0};
+  uint64_t x = static_cast<uint64_t>(wall_time_ns()) + 0x9e3779b97f4a7c15ull * ++counter;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return (x ^ (x >> 31)) >> 1;
+}
+
+Json items_of(const Json& body) {
+  const auto it = body.find("input");
+  if (it == body.end() || it->is_null()) return Json::array();
+  if (it->is_string()) return Json::array({{{"type", "message"}, {"role", "user"}, {"content", *it}}});
+  return it->is_array() ? *it : Json::array();
+}
+
+}  // namespace
+
+Protocol protocol_of(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kResponses:
+      return Protocol::kResponses;
+    case Endpoint::kMessages:
+      return Protocol::kMessages;
+    default:
+      return Protocol::kChat;
+  }
+}
+
+bool ModelNames::known(Protocol protocol, const std::string& name) const {
+  if (std::find(served.begin(), served.end(), name) != served.end()) return true;
+  return vendor_names && resolve_model(protocol, name).has_value();
+}
+
+Result<std::vector<int32_t>> Preparer::prompt_ids(const ProtocolRequest& request) const {
+  for (const Message& m : request.conversation.messages) {
+    if (m.content.has_images())
+      return error(
+          Code::kUnsupported,
+          "images are not supported by this server: it runs without a vision tower. Send text only.");
+  }
+  DI_ASSIGN(std::vector<Span> spans, render_conversation(request.conversation, o_.control, o_.render));
+  return o_.encoder->encode(spans);
+}
+
+Result<std::vector<int32_t>> Preparer::tokenize(const Json& body) const {
+  DI_ASSIGN(TokenizeRequest request, convert_tokenize(body, o_.convert));
+  if (request.chat) return prompt_ids(*request.chat);
+  const Tokenizer& t = o_.encoder->tokenizer();
+  return request.special ? t.encode_with_added_tokens(request.prompt) : t.encode(request.prompt);
+}
+
+Result<Json> Preparer::inspect(const Json& body) const {
+  Fields f(body, "");
+  const std::string word = f.text("protocol").value_or("chat");
+  DI_TRY(f.status());
+  std::optional<Protocol> protocol = protocol_by_name(word);
+  if (!protocol) return refuse("protocol must be chat, responses or messages");
+  Json filled = body;
+  if (!filled.contains("model")) filled["model"] = o_.models.served.front();
+  auto r = *protocol == Protocol::kChat        ? convert_chat(filled, o_.convert)
+           : *protocol == Protocol::kResponses ? convert_responses(filled, o_.convert)
+                                               : convert_messages(filled, o_.convert);
+  if (!r.ok()) return r.status();
+  DI_ASSIGN(std::vector<int32_t> ids, prompt_ids(*r));
+  DI_ASSIGN(std::vector<Span> spans, render_conversation(r->conversation, o_.control, o_.render));
+  Json list = Json::array();
+  for (const Span& s : spans) {
+    const bool control = s.kind == Span::Kind::kControl;
+    list.push_back({{"kind", control ? "control" : "text"},
+                    {"origin", s.origin == Span::Origin::kTemplate ? "template" : "client"},
+                    {"text", s.text},
+                    {"tokens", control ? size_t{1} : o_.encoder->tokenizer().encode(s.text).size()}});
+  }
+  return Json{{"prompt_tokens", ids.size()}, {"spans", std::move(list)}, {"notes", r->notes}};
+}
+
+Result<Prepared> Preparer::prepare(Endpoint endpoint, const Json& body, const Json* previous) const {
+  Prepared out;
+  out.endpoint = endpoint;
+  if (endpoint != Endpoint::kResponses) {
+    DI_TRY(endpoint == Endpoint::kCompletions ? complete(body, &out) : convert(endpoint, body, &out));
+    return out;
+  }
+  if (!body.is_object()) return bad_body("", "expected an object");
+  Fields f(body, "");
+  out.store = f.flag("store").value_or(true);
+  const bool background = f.flag("background").value_or(false);
+  DI_TRY(f.status());
+  if (background) return refuse("background: responses are made while the client waits; leave it out");
+  out.input_items = items_of(body);
+  if (previous != nullptr) {
+    Json all = *previous;
+    for (Json& item : out.input_items) all.push_back(std::move(item));
+    out.input_items = std::move(all);
+    Json continued = body;
+    continued["input"] = out.input_items;
+    DI_TRY(convert(endpoint, continued, &out));
+  } else {
+    DI_TRY(convert(endpoint, body, &out));
+  }
+  return out;
+}
+
+Status Preparer::convert(Endpoint endpoint, const Json& body, Prepared* out) const {
+  const Protocol protocol = protocol_of(endpoint);
+  Result<ProtocolRequest> converted = protocol == Protocol::kChat        ? convert_chat(body, o_.convert)
+                                      : protocol == Protocol::kResponses ? convert_responses(body, o_.convert)
+                                                                         : convert_messages(body, o_.convert);
+  if (!converted.ok()) return converted.status();
+  ProtocolRequest& r = *converted;
+  if (!o_.models.known(protocol, r.model))
+    return error(Code::kNotFound, "The model `{}` does not exist here. Served: {}.", r.model,
+                 fmt::format("{}", fmt::join(o_.models.served, ", ")));
+  auto ids = prompt_ids(r);
+  if (!ids.ok()) return ids.status();
+  out->generation.prompt = std::move(*ids);
+  out->generation.choices = r.n;
+  out->parsing = r.parsing;
+  out->stream = r.stream;
+  out->user_id = r.user_id;
+  out->previous_response_id = r.previous_response_id;
+  out->info.model = r.model;
+  out->info.thinking = r.conversation.thinking_mode;
+  out->info.include_usage = r.include_usage;
+  out->info.count_reasoning = true;
+  out->info.custom_tools = r.custom_tools;
+  auto extras = read_extras(body, o_.vocab_size);
+  if (!extras.ok()) return extras.status();
+  DI_TRY(finish(r.inference, r.conversation.thinking_mode, *extras, out));
+  return constrain(r.conversation, *extras, out);
+}
+
+Status Preparer::complete(const Json& body, Prepared* out) const {
+  auto converted = convert_completion(body, o_.convert);
+  if (!converted.ok()) return converted.status();
+  CompletionRequest& r = *converted;
+  if (!o_.models.known(Protocol::kChat, r.model))
+    return error(Code::kNotFound, "The model `{}` does not exist here. Served: {}.", r.model,
+                 fmt::format("{}", fmt::join(o_.models.served, ", ")));
+  Fields f(body, "");
+  std::optional<int64_t> n = f.count("n");
+  DI_TRY(f.status());
+  if (n && (*n < 1 || *n > o_.convert.max_n)) return refuse("n must be in [1, {}]", o_.convert.max_n);
+  auto spans = render_completion(r.prompt, r.suffix, o_.control);
+  if (!spans.ok()) return spans.status();
+  out->generation.prompt = o_.encoder->encode(*spans);
+  out->generation.choices = static_cast<int>(n.value_or(1));
+  out->parsing = r.parsing;
+  out->stream = r.stream;
+  if (r.echo) out->echo = r.prompt;
+  out->info.model = r.model;
+  out->info.thinking = false;
+  auto extras = read_extras(body, o_.vocab_size);
+  if (!extras.ok()) return extras.status();
+  DI_TRY(finish(r.inference, false, *extras, out));
+  return constrain({}, *extras, out);
+}
+
+Status Preparer::finish(const InferenceOptions& inference, bool thinking, const Extras& extras,
+                        Prepared* out) const {
+  GenerationRequest& g = out->generation;
+  const int64_t prompt = static_cast<int64_t>(g.prompt.size());
+  if (o_.max_output_tokens > 0 && inference.max_tokens.value_or(0) > o_.max_output_tokens)
+    return refuse("max_tokens {} is above this server's limit of {}", *inference.max_tokens,
+                  o_.max_output_tokens);
+  auto most = resolve_max_tokens(inference.max_tokens, thinking, prompt, o_.context_tokens);
+  if (!most.ok()) return most.status();
+  g.max_tokens = o_.max_output_tokens > 0 ? std::min(*most, o_.max_output_tokens) : *most;
+  if (g.max_tokens < 1) return refuse("max_tokens must be at least 1");
+  if (extras.min_tokens > g.max_tokens)
+    return refuse("min_tokens {} is above max_tokens {}", extras.min_tokens, g.max_tokens);
+  g.min_tokens = extras.min_tokens;
+  g.temperature =
+      inference.temperature ? static_cast<double>(*inference.temperature) : o_.default_temperature;
+  g.top_p = inference.top_p ? static_cast<double>(*inference.top_p) : o_.default_top_p;
+  if (g.top_p <= 0) g.top_p = 1e-6;  // only the best token, which is what 0 asks for
+  g.top_k = extras.top_k;
+  g.min_p = extras.min_p;
+  g.repetition_penalty = extras.repetition_penalty;
+  g.frequency_penalty = extras.frequency_penalty;
+  g.presence_penalty = extras.presence_penalty;
+  g.logit_bias = extras.logit_bias;
+  g.seed = inference.seed ? *inference.seed : fresh_seed();
+  g.top_logprobs = inference.logprobs ? inference.top_logprobs : -1;
+  g.prompt_logprobs = extras.prompt_logprobs;
+  g.use_cache = extras.use_cache;
+  g.timeout_ns = extras.timeout_ms.value_or(0) > 0
+                     ? std::min<int64_t>(*extras.timeout_ms, 1'000'000'000) * 1'000'000
+                     : 0;
+  g.banned_ids = o_.banned;
+  g.stop_ids = extras.stop_token_ids;
+  if (extras.ignore_eos) {
+    g.banned_ids.push_back(o_.control.eos);
+  } else {
+    g.stop_ids.push_back(o_.control.eos);
+  }
+  for (auto* ids : {&g.banned_ids, &g.stop_ids}) {
+    std::sort(ids->begin(), ids->end());
+    ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
+  }
+  out->info.logprobs = inference.logprobs;
+  out->cache_salt = extras.cache_salt;
+  out->priority = extras.priority;
+  return {};
+}
+
+Status Preparer::constrain(const Conversation& c, const Extras& extras, Prepared* out) const {
+  std::optional<ConstraintSpec> spec = extras.constraint;
+  const char* format = out->endpoint == Endpoint::kResponses  ? "text.format"
+                       : out->endpoint == Endpoint::kMessages ? "output_config.format"
+                                                              : "response_format";
+  if (c.response_format == ResponseFormat::kJsonSchema) {
+    if (spec) return refuse("{} and {}: only one kind of structured output per request", format, spec->field);
+    spec = ConstraintSpec{ConstraintSpec::Kind::kJsonSchema, c.response_schema, format, false};
+  }
+  // JSON mode needs no constraint: the prompt asks for it and the parser finds the payload.
+  if (!spec && c.response_format == ResponseFormat::kJsonObject && o_.constraints)
+    spec = ConstraintSpec{ConstraintSpec::Kind::kJsonObject, {}, format, false};
+  if (!spec) return {};
+  if (!o_.constraints)
+    return error(Code::kUnsupported,
+                 "{}: constrained decoding is not available on this server. Ask for JSON in words with "
+                 "response_format {{\"type\": \"json_object\"}}.",
+                 spec->field);
+  spec->after_thinking =
+      out->parsing.stage == ReasoningStage::kStart || out->parsing.stage == ReasoningStage::kReasoning;
+  out->generation.constraint = std::move(spec);
+  return {};
+}
+
+}  // namespace deepinfer
