@@ -25,5 +25,10 @@ void add_parse(Program& program);
 void add_eval(Program& program);
 void add_economics(Program& program);
 void add_cachesim(Program& program);
+void add_serve(Program& program);
+void add_bench(Program& program);
+
+// The parent of all benches, made when first asked for: `deepinfer bench NAME`.
+CLI::App* bench_command(Program& program);
 
 }  // namespace deepinfer

@@ -19,6 +19,8 @@ int main(int argc, char** argv) {
   deepinfer::add_eval(program);
   deepinfer::add_economics(program);
   deepinfer::add_cachesim(program);
+  deepinfer::add_serve(program);
+  deepinfer::add_bench(program);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
