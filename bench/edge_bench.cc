@@ -1,10 +1,13 @@
 // Speed of the request edge: edge_bench TOKENIZER.json TEXTFILE prints render + encode of a 200-message
 // conversation of about 100 K tokens cut from the text, cold and with only the last turn new, on one thread
-// and on all, and the parser's cost per token. Numbers are for this machine at this moment; nothing is
-// asserted.
+// and on two, and the parser's cost per token. Each figure is the median of several runs, of the clock on the
+// wall and of processor time, with the fastest and slowest run beside it and the machine's load before and
+// after. Numbers are for this machine at this moment; nothing is asserted.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <sstream>
@@ -25,15 +28,22 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void on_all_threads(size_t n, const std::function<void(size_t)>& task) {
+// The calling thread and one more.
+void on_two_threads(size_t n, const std::function<void(size_t)>& task) {
   std::atomic<size_t> next{0};
-  std::vector<std::thread> team;
-  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
-    team.emplace_back([&] {
-      for (size_t k = next++; k < n; k = next++) task(k);
-    });
-  }
-  for (std::thread& t : team) t.join();
+  auto work = [&] {
+    for (size_t k = next++; k < n; k = next++) task(k);
+  };
+  std::thread other(work);
+  work();
+  other.join();
+}
+
+void print_load(const char* when) {
+  double load[3] = {-1, -1, -1};
+  if (getloadavg(load, 3) < 1) load[0] = -1;
+  std::printf("load average %s: %.2f %.2f %.2f on %u processors\n", when, load[0], load[1], load[2],
+              std::thread::hardware_concurrency());
 }
 
 Conversation conversation(const std::string& text, const Tokenizer& tokenizer) {
@@ -58,14 +68,30 @@ Conversation conversation(const std::string& text, const Tokenizer& tokenizer) {
   return c;
 }
 
-struct Best {
-  double wall = 1e9, processor = 1e9;
+// Times of several runs.
+class Runs {
+ public:
   void run(const std::function<void()>& work) {
     double w = now(), c = cpu();
     work();
-    wall = std::min(wall, now() - w);
-    processor = std::min(processor, cpu() - c);
+    wall_.push_back(now() - w);
+    processor_.push_back(cpu() - c);
   }
+  // "name   median wall, median processor (fastest to slowest wall)", in `unit`s of `per` seconds.
+  void print(const char* name, double per, const char* unit, const std::string& what) const {
+    std::vector<double> w = sorted(wall_), p = sorted(processor_);
+    std::printf("%-42s %8.3f %s wall, %8.3f %s processor; wall %.3f to %.3f in %zu runs; %s\n", name,
+                median(w) / per, unit, median(p) / per, unit, w.front() / per, w.back() / per, w.size(),
+                what.c_str());
+  }
+
+ private:
+  static std::vector<double> sorted(std::vector<double> v) {
+    std::sort(v.begin(), v.end());
+    return v;
+  }
+  static double median(const std::vector<double>& v) { return (v[v.size() / 2] + v[(v.size() - 1) / 2]) / 2; }
+  std::vector<double> wall_, processor_;
 };
 
 void add_turn(Conversation* c, const std::string& text, size_t at) {
@@ -80,7 +106,7 @@ void add_turn(Conversation* c, const std::string& text, size_t at) {
 }
 
 void bench_prompt(const Tokenizer& tokenizer, const std::string& text) {
-  constexpr int kRounds = 7;
+  constexpr int kRounds = 21;
   ControlTokens control = ControlTokens::from_tokenizer(tokenizer).value();
   Conversation c = conversation(text, tokenizer);
   size_t ids = 0;
@@ -88,69 +114,64 @@ void bench_prompt(const Tokenizer& tokenizer, const std::string& text) {
     std::vector<Span> spans = render_conversation(c, control, {}).value();
     ids = encoder.encode(spans, parallel).size();
   };
-  auto print = [&](const char* what, const Best& best) {
-    std::printf("%-42s %7.2f ms wall, %7.2f ms processor; %zu ids, %zu messages (best of %d)\n", what,
-                best.wall * 1e3, best.processor * 1e3, ids, c.messages.size(), kRounds);
-  };
-  Best cold, parallel, again, turn;
+  auto size = [&] { return fmt::format("{} ids, {} messages", ids, c.messages.size()); };
+  Runs cold, parallel, again, turn;
   for (int i = 0; i < kRounds; ++i) {
     PromptEncoder fresh(tokenizer);
     cold.run([&] { encode(fresh, {}); });
     again.run([&] { encode(fresh, {}); });
   }
-  print("render + encode, cold, one thread:", cold);
-  print("render + encode, nothing new:", again);
+  cold.print("render + encode, cold, one thread:", 1e-3, "ms", size());
   for (int i = 0; i < kRounds; ++i) {
     PromptEncoder fresh(tokenizer);
-    parallel.run([&] { encode(fresh, on_all_threads); });
+    parallel.run([&] { encode(fresh, on_two_threads); });
   }
-  print("render + encode, cold, all threads:", parallel);
+  parallel.print("render + encode, cold, two threads:", 1e-3, "ms", size());
+  again.print("render + encode, nothing new:", 1e-3, "ms", size());
   PromptEncoder warm(tokenizer);
   encode(warm, {});
   for (int i = 0; i < kRounds; ++i) {
-    add_turn(&c, text, static_cast<size_t>(i) * 4001);
+    add_turn(&c, text, static_cast<size_t>(i) * 4001 % (text.size() - 5000));
     turn.run([&] { encode(warm, {}); });
   }
-  print("render + encode, only the last turn new:", turn);
+  turn.print("render + encode, only the last turn new:", 1e-3, "ms", size());
 }
 
 void bench_parser(const Tokenizer& tokenizer, const std::string& text) {
+  constexpr int kRounds = 9;
   ControlTokens control = ControlTokens::from_tokenizer(tokenizer).value();
   std::vector<int32_t> ids = tokenizer.encode(text);
   ParsingOptions options;
   options.parse_tool_calls = true;
   options.stage = ReasoningStage::kStart;
-  auto print = [&](const char* what, const Best& best) {
-    double n = static_cast<double>(ids.size()) / 1e6;
-    std::printf("%-42s %7.3f us wall, %7.3f us processor per token (%zu tokens, best of 5)\n", what,
-                best.wall / n, best.processor / n, ids.size());
-  };
+  const double per_token = static_cast<double>(ids.size()) * 1e-6;
+  const std::string size = fmt::format("per token, {} tokens", ids.size());
   for (int stops : {0, 16}) {
     options.stop_sequences.clear();
     for (int i = 0; i < stops; ++i) options.stop_sequences.push_back("never seen " + std::to_string(i));
-    Best best;
-    for (int round = 0; round < 5; ++round) {
+    Runs runs;
+    for (int round = 0; round < kRounds; ++round) {
       OutputParser parser(&tokenizer, control, options);
       std::vector<OutputChunk> out;
       parser.token(control.think_close, &out);
-      best.run([&] {
+      runs.run([&] {
         for (int32_t id : ids) {
           parser.token(id, &out);
           out.clear();
         }
       });
     }
-    print(stops == 0 ? "parser, no stop strings:" : "parser, 16 stop strings:", best);
+    runs.print(stops == 0 ? "parser, no stop strings:" : "parser, 16 stop strings:", per_token, "us", size);
   }
   options.stop_sequences.clear();
   for (Protocol p : {Protocol::kChat, Protocol::kResponses, Protocol::kMessages}) {
-    Best best;
-    for (int round = 0; round < 5; ++round) {
+    Runs runs;
+    for (int round = 0; round < kRounds; ++round) {
       OutputParser parser(&tokenizer, control, options);
       std::unique_ptr<ResponseWriter> writer = make_writer(p, {});
       std::vector<OutputChunk> out;
       std::vector<Event> events;
-      best.run([&] {
+      runs.run([&] {
         for (int32_t id : ids) {
           parser.token(id, &out);
           for (const OutputChunk& c : out) writer->write(c, &events);
@@ -161,7 +182,7 @@ void bench_parser(const Tokenizer& tokenizer, const std::string& text) {
     }
     const char* names[] = {
         "parser + Chat events:", "parser + Responses events:", "parser + Messages events:"};
-    print(names[static_cast<int>(p)], best);
+    runs.print(names[static_cast<int>(p)], per_token, "us", size);
   }
 }
 
@@ -189,7 +210,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s: the vocabulary has no V4.1 control tokens\n", argv[1]);
     return 1;
   }
+  print_load("before");
   bench_prompt(*tokenizer, text);
   bench_parser(*tokenizer, text.substr(0, 1000000));
+  print_load("after");
   return 0;
 }

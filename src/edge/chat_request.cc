@@ -43,7 +43,12 @@ class Chat {
     if (effort) DI_TRY(apply_effort(*effort, "reasoning_effort", &c_));
     const Json* thinking = f_.object("thinking");
     DI_TRY(f_.status());
-    return apply_thinking(thinking, "thinking", &r_);
+    DI_TRY(apply_thinking(thinking, "thinking", &r_));
+    // Chat reads the budget and has no use for it.
+    if (r_.inference.thinking_budget_tokens)
+      r_.notes.push_back("thinking.budget_tokens is accepted without effect");
+    r_.inference.thinking_budget_tokens.reset();
+    return {};
   }
 
   Status limits() {

@@ -1,5 +1,7 @@
 // Chat bodies: every row of request edge specification 4.1, the check order, the message constants of 4.5;
 // also completions, tokenise bodies, error bodies and model names.
+#include <set>
+
 #include "edge/request_test_support.h"
 
 namespace deepinfer {
@@ -342,6 +344,46 @@ TEST(ChatRequest, UserIds) {
   EXPECT_EQ(conv(with(hi(), "user_id", "u1"))->user_id, "u1");
   EXPECT_EQ(conv(with(hi(), "user_id", 5))->user_id, std::nullopt);
   EXPECT_EQ(ask(with(hi(), "user_id", "u1")), ask(hi())) << "never in the prompt";
+}
+
+TEST(ChatRequest, IgnoredFieldsChangeNothing) {
+  const std::vector<std::pair<const char*, Json>> ignored = {
+      {"user", "u"},
+      {"metadata", {{"k", "v"}}},
+      {"store", true},
+      {"service_tier", "x"},
+      {"logit_bias", {{"5", 1}}},
+      {"modalities", Json::array({"text"})},
+      {"audio", {{"a", 1}}},
+      {"prediction", {{"p", 1}}},
+      {"max_completion_tokens", 5},
+      {"frequency_penalty", 2},
+      {"presence_penalty", -2},
+      {"seed", 5},
+      {"parallel_tool_calls", false},
+      {"user_id", "x"},
+      {"thinking", {{"type", "enabled"}, {"budget_tokens", 9}}}};
+  for (const auto& [name, value] : ignored) {
+    EXPECT_EQ(ask(with(hi(), name, value)), ask(hi())) << name;
+    EXPECT_EQ(conv(with(hi(), name, value))->inference.max_tokens, std::nullopt) << name;
+    EXPECT_EQ(conv(with(hi(), name, value))->inference.thinking_budget_tokens, std::nullopt) << name;
+  }
+  EXPECT_EQ(conv(with(hi(), "store", true))->notes.size(), 1u) << "and it is said";
+  EXPECT_TRUE(conv(with(hi(), "parallel_tool_calls", false))->inference.disable_parallel_tool_use);
+  EXPECT_EQ(conv(with(hi(), "stop", Json(std::vector<std::string>(16, "x"))))->parsing.stop_sequences.size(),
+            16u);
+}
+
+TEST(ChatRequest, CacheIdentity) {
+  std::set<std::string> seen;
+  for (const char* account : {"", "a", "a/b", "1:a"}) {
+    for (const std::optional<std::string>& user :
+         {std::optional<std::string>(), std::optional<std::string>(""), std::optional<std::string>("b"),
+          std::optional<std::string>("/b"), std::optional<std::string>("a/b")}) {
+      EXPECT_TRUE(seen.insert(cache_identity(account, user)).second) << account;
+    }
+  }
+  EXPECT_EQ(cache_identity("a", "b"), cache_identity("a", "b"));
 }
 
 TEST(ChatRequest, MaximumLengths) {

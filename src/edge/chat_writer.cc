@@ -24,7 +24,7 @@ class ChatWriter : public ResponseWriter {
             "{\"content\":" + json_quoted(c.text) + (info_.thinking ? ",\"reasoning_content\":null}" : "}"),
             c, out);
       case K::kCall: {
-        std::string id = "call_" + info_.id + "_" + std::to_string(calls_.size());
+        std::string id = call_id(Protocol::kChat, info_.id, calls_.size());
         calls_.push_back({id, c.text, ""});
         return chunk("{\"tool_calls\":[{\"index\":" + index() + ",\"id\":" + json_quoted(id) +
                          ",\"type\":\"function\",\"function\":{\"name\":" + json_quoted(c.text) +

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "edge/argument_types.h"
+
 namespace deepinfer {
 
 namespace {
@@ -299,6 +301,7 @@ void set_parsing(ProtocolRequest* request) {
                                      !(!c.messages.empty() && c.messages.back().prefix);
   request->parsing.parse_json_output = c.response_format == ResponseFormat::kJsonObject;
   request->parsing.stage = initial_stage(c);
+  if (request->parsing.parse_tool_calls) request->parsing.argument_types = argument_types(c.tools);
 }
 
 Status check_reasoning_back(const Conversation& c, const ConvertOptions& options, const char* field) {

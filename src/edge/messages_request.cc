@@ -1,6 +1,4 @@
 // Anthropic Messages bodies (request edge specification 4.3).
-#include <algorithm>
-
 #include "edge/fields.h"
 #include "edge/images.h"
 
@@ -202,7 +200,9 @@ class Messages {
   Status unanswered(size_t index, bool user_turn) {
     if (pending_.empty()) return {};
     std::string ids;
-    for (const std::string& id : pending_) ids += (ids.empty() ? "" : ", ") + id;
+    for (const std::string& id : order_) {
+      if (pending_.contains(id)) ids += (ids.empty() ? "" : ", ") + id;
+    }
     std::string place =
         user_turn ? fmt::format("messages.{}: ", index) : fmt::format("messages.{}:", index - 1);
     return refuse(
@@ -289,15 +289,13 @@ class Messages {
           "blocks with id: {}",
           i, k, m.tool_call_id);
     }
-    auto it = std::find(pending_.begin(), pending_.end(), m.tool_call_id);
-    if (it == pending_.end()) {
+    if (pending_.erase(m.tool_call_id) == 0) {
       return refuse(
           "unexpected `messages.{}.content.{}: tool_use_id` found in `tool_result` blocks: {}. Each "
           "`tool_result` block must have a "
           "corresponding `tool_use` block in the previous message.",
           i, k, m.tool_call_id);
     }
-    pending_.erase(it);
     answered->insert(m.tool_call_id);
     const Json* content = b.any("content");
     if (content != nullptr && content->is_string()) {
@@ -376,7 +374,11 @@ class Messages {
         m.content.add_text(b.required_text("text"));
       } else if (type == "thinking") {
         std::string text = b.required_text("thinking");
-        m.reasoning = m.reasoning ? *m.reasoning + "\n\n" + text : text;
+        if (m.reasoning) {
+          m.reasoning->append("\n\n").append(text);
+        } else {
+          m.reasoning = std::move(text);
+        }
       } else if (type == "tool_use") {
         DI_TRY(tool_use(b, i, k, &m));
       } else if (type == "image") {
@@ -399,10 +401,11 @@ class Messages {
     DI_TRY(b.status());
     const Json* input = b.any("input");
     call.arguments = input == nullptr ? "{}" : to_python_json(*input);
-    if (std::find(pending_.begin(), pending_.end(), call.id) != pending_.end()) {
+    if (!pending_.insert(call.id).second) {
       return refuse("messages.{}.content.{}: `tool_use` ids must be unique", i, k);
     }
-    pending_.push_back(call.id);
+    if (m->tool_calls.empty()) order_.clear();
+    order_.push_back(call.id);
     m->tool_calls.push_back(std::move(call));
     return {};
   }
@@ -412,7 +415,8 @@ class Messages {
   Fields f_;
   ProtocolRequest r_;
   Conversation& c_ = r_.conversation;
-  std::vector<std::string> pending_;  // calls of the last assistant turn without a result yet, in order
+  std::set<std::string> pending_;   // calls of the last assistant turn without a result yet
+  std::vector<std::string> order_;  // calls of the last assistant turn that had any, in order
 };
 
 }  // namespace

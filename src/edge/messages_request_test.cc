@@ -203,6 +203,48 @@ TEST(MessagesRequest, Tools) {
   EXPECT_EQ(ask(with(hi(), "tools", blocks({tool("f"), tool("f")}))), "400 Tool names must be unique");
 }
 
+TEST(MessagesRequest, OtherBlocks) {
+  Json reference = {{"type", "tool_reference"}, {"tool_name", "tr"}};
+  EXPECT_EQ(ask(with(body({user(blocks({reference, text("x")}))}), "system", blocks({text("s"), reference}))),
+            kOn + "s\n\ntr<｜User｜>tr\n\nx" + kTail);
+  Json failed = result("a", blocks({text("no"), reference, {{"type", "document"}}}));
+  failed["is_error"] = true;
+  EXPECT_NE(ask(body({user("u"), assistant(blocks({use("a")})), user(blocks({failed}))}))
+                .find("<tool_result>no\n\ntr\n\n[Unsupported document type: unknown]</tool_result>"),
+            std::string::npos)
+      << "is_error changes nothing";
+  EXPECT_EQ(ask(body({user("u"), assistant(blocks({use("a")})),
+                      user(blocks({result("a", blocks({{{"type", "search_result"}}}))}))})),
+            "400 messages.2.content[0].content[0]: Unsupported content block");
+  // Server tools: dropped or refused by option.
+  Json searched = assistant(blocks({{{"type", "server_tool_use"}, {"id", "s"}, {"name", "web_search"}},
+                                    {{"type", "web_search_tool_result"}, {"tool_use_id", "s"}},
+                                    text("found")}));
+  EXPECT_EQ(ask(body({user("u"), searched, user("v")})),
+            "400 messages.1.content[0]: server tools are not supported");
+  ConvertOptions keep;
+  keep.reject_messages_web_search = false;
+  EXPECT_EQ(conv(body({user("u"), searched, user("v")}), keep)->conversation.messages[1].content.text(),
+            "found");
+  EXPECT_EQ(ask(body({user(blocks({{{"type", "server_tool_use"}, {"id", "s"}, {"name", "web_search"}}}))})),
+            "400 messages.0: `server_tool_use` blocks can only be in `assistant` messages");
+  for (const auto& [name, value] :
+       std::vector<std::pair<const char*, Json>>{{"top_k", 5},
+                                                 {"service_tier", "auto"},
+                                                 {"container", "c"},
+                                                 {"mcp_servers", Json::array()},
+                                                 {"context_management", Json::object()},
+                                                 {"cache_control", {{"type", "ephemeral"}}},
+                                                 {"betas", Json::array({"b"})},
+                                                 {"anthropic-version", "2023-06-01"},
+                                                 {"metadata", {{"user_id", "u"}}}}) {
+    EXPECT_EQ(ask(with(hi(), name, value)), ask(hi())) << name;
+  }
+  Json marked = text("x");
+  marked["cache_control"] = {{"type", "ephemeral"}};
+  EXPECT_EQ(ask(body({user(blocks({marked}))})), ask(body({user("x")})));
+}
+
 TEST(MessagesRequest, HostedChecks) {
   Json b = with(body({user("u"), assistant(blocks({use("a")})), user(blocks({result("a")}))}), "model",
                 "claude-sonnet");

@@ -34,7 +34,7 @@ class MessagesWriter : public ResponseWriter {
         return text_delta("text_delta", "text", c.text);
       case K::kCall:
         open({{"type", "tool_use"},
-              {"id", "toolu_" + info_.id + "_" + std::to_string(calls_++)},
+              {"id", call_id(Protocol::kMessages, info_.id, calls_++)},
               {"name", c.text},
               {"input", Json::object()}});
         input_.clear();
@@ -137,7 +137,7 @@ class MessagesWriter : public ResponseWriter {
   std::vector<Event>* out_ = nullptr;
   Json content_ = Json::array();
   bool open_ = false, done_ = false;
-  int calls_ = 0;
+  size_t calls_ = 0;
   std::string input_;
   Usage usage_;
   Json stop_reason_, stop_sequence_;

@@ -57,6 +57,13 @@ Result<ProtocolRequest> convert_request(Protocol protocol, std::string_view body
   return convert_messages(json, options);
 }
 
+std::string cache_identity(std::string_view account, const std::optional<std::string>& user_id) {
+  // The account's length in front: no choice of names can spell another pair.
+  std::string out = fmt::format("{}:{}", account.size(), account);
+  if (user_id) out += "/" + *user_id;
+  return out;
+}
+
 Result<int64_t> resolve_max_tokens(const std::optional<int64_t>& requested, bool thinking,
                                    int64_t prompt_tokens, int64_t context_limit) {
   constexpr int64_t kDefault = 8192, kDefaultThinking = 65536;

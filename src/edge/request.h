@@ -83,6 +83,11 @@ struct TokenizeRequest {
 Result<TokenizeRequest> convert_tokenize(const Json& body, const ConvertOptions& options);
 Result<std::vector<int32_t>> convert_detokenize(const Json& body);
 
+// Who may share cached prefixes and remembered turns: the account and its end user, told apart from any other
+// pair and from the account without one (specification 7.5). For the salt of cache keys and for
+// RenderOptions::turns_scope; never part of a prompt.
+std::string cache_identity(std::string_view account, const std::optional<std::string>& user_id);
+
 // The model a name stands for (specification 7.1): "deepseek-flash", "deepseek-v4-pro", or nothing if the
 // name is unknown.
 std::optional<std::string> resolve_model(Protocol protocol, std::string_view name);

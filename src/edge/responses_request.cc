@@ -15,6 +15,7 @@ class Responses {
 
   Result<ProtocolRequest> run() {
     DI_TRY(f_.status());
+    DI_TRY(image_literal_first());
     r_.protocol = Protocol::kResponses;
     c_.thinking_mode = o_.default_thinking;
     r_.model = f_.required_text("model");
@@ -48,6 +49,40 @@ class Responses {
   }
 
  private:
+  // VENDOR: this protocol looks for the image placeholder's spelling before anything else; pinned by
+  // ResponsesRequest.ImageLiteralComesFirst. Here the text of instructions and items is searched; what else
+  // reaches the prompt is checked where it is known.
+  Status image_literal_first() const {
+    bool found = spells_image(f_.any("instructions"));
+    const Json* input = f_.any("input");
+    if (input != nullptr && input->is_string()) found = found || spells_image(input);
+    for (size_t i = 0; input != nullptr && input->is_array() && i < input->size(); ++i) {
+      const Json& item = (*input)[i];
+      if (!item.is_object()) continue;
+      const Json type = item.contains("type") ? item["type"] : Json("message");
+      if (type != "message" && type != "reasoning" && type != "function_call_output" &&
+          type != "custom_tool_call_output")
+        continue;
+      for (const char* name : {"content", "output"}) {
+        auto text = item.find(name);
+        if (text == item.end()) continue;
+        found = found || spells_image(&*text);
+        for (size_t k = 0; text->is_array() && k < text->size(); ++k) {
+          const Json& part = (*text)[k];
+          if (part.is_object() && part.contains("text")) found = found || spells_image(&part["text"]);
+        }
+      }
+    }
+    if (!found) return {};
+    Conversation spelt;
+    spelt.messages.emplace_back().content = "<｜image｜>";
+    return check_image_literal(spelt, o_);
+  }
+  static bool spells_image(const Json* v) {
+    return v != nullptr && v->is_string() &&
+           v->get_ref<const std::string&>().find("<｜image｜>") != std::string::npos;
+  }
+
   // ---- tools
   Status tools() {
     if (const Json* list = f_.array("tools")) {
@@ -156,13 +191,15 @@ class Responses {
   // alone.
   void rename_clashes() {
     std::set<std::string> taken;
+    std::map<std::string, int> next;
     for (size_t i = 0; i < c_.tools.size(); ++i) {
       if (!from_namespace_[i]) taken.insert(c_.tools[i].name);
     }
     for (size_t i = 0; i < c_.tools.size(); ++i) {
       if (!from_namespace_[i]) continue;
       std::string name = c_.tools[i].name;
-      for (int k = 1; !taken.insert(name).second; ++k) name = fmt::format("{}_{}", c_.tools[i].name, k);
+      int& k = next[name];  // goes on where the last clash of this name ended: many clashes stay cheap
+      while (!taken.insert(name).second) name = fmt::format("{}_{}", c_.tools[i].name, ++k);
       c_.tools[i].name = name;
     }
   }
@@ -220,10 +257,9 @@ class Responses {
   }
 
   Status nothing_pending() const {
-    for (const Group& g : group_) {
-      if (!g.answered) return refuse("No tool output found for tool call {}.", g.call.id);
-    }
-    return {};
+    if (unanswered_ == 0) return {};
+    auto open = std::find_if(group_.begin(), group_.end(), [](const Group& g) { return !g.answered; });
+    return refuse("No tool output found for tool call {}.", open->call.id);
   }
 
   Status message(Fields& f) {
@@ -300,7 +336,8 @@ class Responses {
       Fields p((*content)[k], fmt::format("{}[{}]", f.path("content"), k));
       std::optional<std::string> part = p.text("text");
       DI_TRY(p.status());
-      if (part) text += (first ? "" : "\n") + *part;
+      if (part && !first) text += "\n";
+      if (part) text += *part;
       if (part) first = false;
     }
     if (text.empty()) return {};
@@ -310,7 +347,11 @@ class Responses {
       c_.messages.emplace_back().role = Role::kAssistant;
     }
     Message& m = c_.messages.back();
-    m.reasoning = m.reasoning ? *m.reasoning + "\n" + text : text;
+    if (m.reasoning) {
+      m.reasoning->append("\n").append(text);
+    } else {
+      m.reasoning = std::move(text);
+    }
     return {};
   }
 
@@ -334,9 +375,8 @@ class Responses {
     DI_TRY(f.status());
     DI_TRY(check_call_id(c.id, i));
     c.name = space && !space->empty() ? *space + "::" + name : name;
-    for (const Group& g : group_) {
-      if (g.call.id == c.id) return refuse("Duplicate 'call_id': {}.", c.id);
-    }
+    if (!by_id_.emplace(c.id, group_.size()).second) return refuse("Duplicate 'call_id': {}.", c.id);
+    ++unanswered_;
     group_.push_back({std::move(c), {}, false});
     return {};
   }
@@ -354,19 +394,20 @@ class Responses {
     const Json* v = f.any("output");
     DI_TRY(f.status());
     DI_TRY(check_call_id(id, i));
-    auto it = std::find_if(group_.begin(), group_.end(), [&](const Group& g) { return g.call.id == id; });
-    if (it == group_.end()) {
+    auto known = by_id_.find(id);
+    if (known == by_id_.end()) {
       if (answered_.contains(id)) return refuse("Duplicate tool output for call_id: {}.", id);
       return refuse("No tool call found for tool output with call_id {}.", id);
     }
-    if (it->answered) return refuse("Duplicate tool output for call_id: {}.", id);
+    Group& group = group_[known->second];
+    if (group.answered) return refuse("Duplicate tool output for call_id: {}.", id);
     if (v == nullptr) return bad_body(f.path(""), "missing field `output`");
-    it->result.role = Role::kTool;
-    it->result.tool_call_id = id;
-    DI_TRY(parts(*v, f.path("output"), Role::kTool, "tool", &it->result.content));
-    it->answered = true;
+    group.result.role = Role::kTool;
+    group.result.tool_call_id = id;
+    DI_TRY(parts(*v, f.path("output"), Role::kTool, "tool", &group.result.content));
+    group.answered = true;
     answered_.insert(id);
-    if (std::all_of(group_.begin(), group_.end(), [](const Group& g) { return g.answered; })) write_group();
+    if (--unanswered_ == 0) write_group();
     return {};
   }
 
@@ -381,6 +422,7 @@ class Responses {
     for (const Group& g : group_) c_.messages.back().tool_calls.push_back(g.call);
     for (Group& g : group_) c_.messages.push_back(std::move(g.result));
     group_.clear();
+    by_id_.clear();
   }
 
   Status text_format() {
@@ -420,6 +462,8 @@ class Responses {
   std::set<std::string> namespaces_;
   bool has_instructions_ = false;
   std::vector<Group> group_;
+  std::map<std::string, size_t> by_id_;  // place in group_
+  size_t unanswered_ = 0;                // of group_
   std::set<std::string> answered_;
 };
 

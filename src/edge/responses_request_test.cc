@@ -186,6 +186,71 @@ TEST(ResponsesRequest, Tools) {
   EXPECT_TRUE(conv(off)->parsing.starts_in_calls);
 }
 
+TEST(ResponsesRequest, ImageLiteralComesFirst) {
+  const std::string x = "a <｜image｜> b";
+  for (Json b : {body(x), with(body("x"), "instructions", x), body(items({message("user", x)})),
+                 body(items({message("user", items({{{"type", "input_text"}, {"text", x}}}))})),
+                 body(items({message("user", "x"), call("b"), output("b", x)})),
+                 body(items({reasoning(x.c_str())}))}) {
+    b["temperature"] = 9;
+    EXPECT_TRUE(ask(b).starts_with("400 The sub-string \"<｜image｜>\"")) << b;
+    ConvertOptions plain;
+    plain.image_literal_is_text = true;
+    EXPECT_EQ(conv(b, plain).status().message(), "temperature must be in [0, 2]") << b;
+  }
+  for (const Json& b :
+       {body(items({{{"type", "function_call"}, {"call_id", "b"}, {"name", x}, {"arguments", "{}"}},
+                    output("b", "B")})),
+        body(items({{{"type", "function_call"},
+                     {"call_id", "b"},
+                     {"name", "f"},
+                     {"arguments", R"({"k":"\u003c｜image｜>"})"}},
+                    output("b", "B")}))}) {
+    EXPECT_TRUE(ask(b).starts_with("400 The sub-string")) << b;
+  }
+  EXPECT_EQ(ask(body(items({message("user", "x"), {{"type", "web_search_call"}, {"content", 5}}}))),
+            ask(body("x")));
+}
+
+TEST(ResponsesRequest, ContentFaultsAndIgnoredFields) {
+  EXPECT_EQ(ask(body(items({message("user", items({{{"type", "input_audio"}}}))}))),
+            "400 input[0].content[0]: Unsupported content block");
+  EXPECT_EQ(
+      ask(body(items({message("assistant", items({{{"type", "input_image"}, {"image_url", "http://x"}}}))}))),
+      "400 Image in assistant message is unsupported");
+  EXPECT_EQ(ask(body(items({message("user", "x"), call("b"),
+                            output("b", items({{{"type", "input_text"}, {"text", "1"}},
+                                               {{"type", "input_image"}, {"image_url", "http://x/y"}}}))})))
+                .find("400"),
+            std::string::npos)
+      << "results may hold images";
+  EXPECT_FALSE(conv(body(items({message("tool", "x")}))).ok());
+  EXPECT_FALSE(conv(body(items({{{"content", "x"}}}))).ok());
+  for (const auto& [name, value] :
+       std::vector<std::pair<const char*, Json>>{{"store", true},
+                                                 {"metadata", {{"k", "v"}}},
+                                                 {"user", "u"},
+                                                 {"include", Json::array({"x"})},
+                                                 {"truncation", "auto"},
+                                                 {"background", true},
+                                                 {"parallel_tool_calls", false},
+                                                 {"previous_response_id", "r"},
+                                                 {"thinking", {{"type", "disabled"}}}}) {
+    EXPECT_EQ(ask(with(body("x"), name, value)), ask(body("x"))) << name;
+  }
+  EXPECT_TRUE(conv(with(body("x"), "parallel_tool_calls", false))->inference.disable_parallel_tool_use);
+  for (auto [word, level] : std::vector<std::pair<const char*, Effort>>{{"minimal", Effort::kLow},
+                                                                        {"low", Effort::kLow},
+                                                                        {"medium", Effort::kHigh},
+                                                                        {"high", Effort::kHigh},
+                                                                        {"xhigh", Effort::kXhigh},
+                                                                        {"max", Effort::kMax}}) {
+    EXPECT_EQ(conv(with(body("x"), "reasoning", {{"effort", word}}))->conversation.effort, level) << word;
+  }
+  EXPECT_EQ(ask(with(body("x"), "temperature", 3)), "400 temperature must be in [0, 2]");
+  EXPECT_EQ(ask(with(body("x"), "top_p", 0)), "400 top_p must be in (0, 1]");
+}
+
 TEST(ResponsesRequest, OtherFields) {
   EXPECT_EQ(ask(with(body("x"), "reasoning", {{"effort", "none"}, {"summary", "auto"}})),
             kU + "x" + kA + "</think>");

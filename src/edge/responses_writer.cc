@@ -1,5 +1,6 @@
 // Responses answers (request edge specification 6.2).
 #include <algorithm>
+#include <charconv>
 
 #include "edge/writer_parts.h"
 #include "text/unicode.h"
@@ -29,7 +30,7 @@ class InputDecoder {
       case In::kKey:
         if (c == '"') {
           in_ = In::kAfterKey;
-        } else {
+        } else if (key_.size() < kMaxKey) {
           key_ += c;
         }
         return;
@@ -49,21 +50,52 @@ class InputDecoder {
   }
 
   void value(char c, std::string* out) {
-    bool wanted = key_ == "input";
-    if (escape_.empty() && c == '"') {
-      in_ = In::kOutside;
-    } else if (escape_.empty() && c != '\\') {
-      if (wanted) *out += c;
-    } else {
+    if (!escape_.empty() || c == '\\') {
       escape_ += c;
-      if (escape_.size() < 2 || (escape_[1] == 'u' && escape_.size() < 6)) return;
-      if (wanted) *out += decode_escape();
-      escape_.clear();
+      if (escape_.size() >= 2 && (escape_[1] != 'u' || escape_.size() == 6)) escape(out);
+      return;
+    }
+    end_half(out);
+    if (c == '"') {
+      in_ = In::kOutside;
+    } else {
+      put(std::string_view(&c, 1), out);
     }
   }
-  std::string decode_escape() const {
-    Result<Json> v = parse_json("\"" + escape_ + "\"");
-    return v.ok() && v->is_string() ? v->get<std::string>() : escape_;
+  void put(std::string_view text, std::string* out) const {
+    if (key_ == "input") *out += text;
+  }
+  void put(uint32_t code_point, std::string* out) const {
+    std::string text;
+    append_utf8(code_point, &text);
+    put(text, out);
+  }
+  // The first half of a surrogate pair that got no second one.
+  void end_half(std::string* out) {
+    if (half_ != 0) put(0xfffd, out);
+    half_ = 0;
+  }
+
+  void escape(std::string* out) {
+    std::string text = std::move(escape_);
+    escape_.clear();
+    uint32_t unit = 0;
+    auto [end, fault] = std::from_chars(text.data() + 2, text.data() + text.size(), unit, 16);
+    bool unicode = text[1] == 'u' && fault == std::errc() && end == text.data() + 6;
+    if (unicode && half_ != 0 && unit >= 0xdc00 && unit < 0xe000) {
+      put(0x10000 + ((half_ - 0xd800) << 10) + (unit - 0xdc00), out);
+      half_ = 0;
+      return;
+    }
+    end_half(out);
+    if (unicode && unit >= 0xd800 && unit < 0xdc00) {
+      half_ = unit;
+    } else if (unicode) {
+      put(unit, out);
+    } else {
+      Result<Json> v = parse_json("\"" + text + "\"");
+      put(v.ok() && v->is_string() ? v->get<std::string>() : text, out);
+    }
   }
   // A value that is no string: skipped to the comma or brace that ends it.
   void other(char c) {
@@ -87,7 +119,9 @@ class InputDecoder {
   }
 
   In in_ = In::kOutside;
+  static constexpr size_t kMaxKey = 16;  // enough to tell "input" from any other
   std::string key_, escape_;
+  uint32_t half_ = 0;  // first half of a surrogate pair
   int depth_ = 0;
   bool quoted_ = false, skip_ = false;
 };
@@ -207,7 +241,7 @@ class ResponsesWriter : public ResponseWriter {
   void call(const std::string& full_name) {
     close("completed", true);
     std::string suffix = info_.id + "_" + std::to_string(output_.size());
-    std::string call_id = "call_" + info_.id + "_" + std::to_string(calls_++);
+    std::string own_call_id = call_id(Protocol::kResponses, info_.id, calls_++);
     text_.clear();
     custom_ = std::find(info_.custom_tools.begin(), info_.custom_tools.end(), full_name) !=
               info_.custom_tools.end();
@@ -216,7 +250,7 @@ class ResponsesWriter : public ResponseWriter {
       return add({{"type", "custom_tool_call"},
                   {"id", "ctc_" + suffix},
                   {"status", "in_progress"},
-                  {"call_id", call_id},
+                  {"call_id", own_call_id},
                   {"name", full_name},
                   {"input", ""}});
     }
@@ -224,7 +258,7 @@ class ResponsesWriter : public ResponseWriter {
     Json item = {{"type", "function_call"},
                  {"id", "fc_" + suffix},
                  {"status", "in_progress"},
-                 {"call_id", call_id},
+                 {"call_id", own_call_id},
                  {"name", full_name}};
     if (colons != full_name.npos) {
       item["name"] = full_name.substr(colons + 2);
@@ -299,7 +333,7 @@ class ResponsesWriter : public ResponseWriter {
   std::string text_;  // of the open item
   Json logprobs_ = Json::array();
   InputDecoder decoder_;
-  int calls_ = 0;
+  size_t calls_ = 0;
   std::string status_ = "in_progress";
   Json completed_at_, incomplete_, usage_;
 };

@@ -18,6 +18,8 @@ Json span_json(const Span& s) {
               {"text", s.text},
               {"origin", origin},
               {"image_tokens", s.image_tokens > 0 ? Json(s.image_tokens) : Json()}};
+    case Span::Kind::kSampled:
+      return {{"kind", "sampled"}, {"ids", s.ids}, {"origin", origin}};
     case Span::Kind::kText:
       break;
   }
@@ -136,6 +138,17 @@ Result<ParseSettings> parse_settings(const Json& options) {
   s.parsing.parse_tool_calls = f.flag("parse_tool_calls").value_or(true);
   s.parsing.starts_in_calls = f.flag("starts_in_calls").value_or(false);
   s.parsing.parse_json_output = f.flag("parse_json_output").value_or(false);
+  if (const Json* tools = f.object("argument_types")) {
+    for (auto tool = tools->begin(); tool != tools->end(); ++tool) {
+      if (!tool->is_object()) return bad_body("argument_types", "expected objects of tools");
+      for (auto argument = tool->begin(); argument != tool->end(); ++argument) {
+        if (*argument != "string" && *argument != "json")
+          return bad_body("argument_types", "expected string or json");
+        s.parsing.argument_types[tool.key()][argument.key()] =
+            *argument == "string" ? ArgumentType::kString : ArgumentType::kJson;
+      }
+    }
+  }
   std::string stage = f.text("stage").value_or(s.info.thinking ? "start" : "none");
   std::string markers = f.text("markers").value_or("id");
   DI_TRY(f.status());

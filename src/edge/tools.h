@@ -23,7 +23,8 @@ struct ParseSettings {
 };
 // Members: id, model, created, completed, thinking, stage (none, start, reasoning, content),
 // parse_tool_calls, starts_in_calls, parse_json_output, stop[], include_usage, trailing_usage,
-// count_reasoning, logprobs, custom_tools[], signature, markers (id, text). All are optional.
+// count_reasoning, logprobs, custom_tools[], signature, markers (id, text), argument_types
+// {tool: {argument: string | json}}. All are optional.
 Result<ParseSettings> parse_settings(const Json& options);
 
 // Reads one piece a line: a number (token id), a string (text), or an object {ready:{prompt_tokens,

@@ -89,6 +89,14 @@ TEST(ParsePieces, EveryKindOfPieceAndFaults) {
     ASSERT_FALSE(s.ok()) << bad;
     EXPECT_TRUE(s.message().starts_with("line 2: ")) << s.message();
   }
+  const char* call =
+      R"("</think><｜DSML｜ calls><｜DSML｜ invoke name=\"f\"><｜DSML｜ parameter name=\"s\" string=\"false\">raw</｜DSML｜ parameter></｜DSML｜ invoke>")";
+  ASSERT_TRUE(run(call, R"({"argument_types":{"f":{"s":"string","n":"json"}}})", &events, &f).ok());
+  EXPECT_EQ(Json::parse(f)["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"],
+            R"({"s": "raw"})");
+  for (const char* bad :
+       {R"({"argument_types":[]})", R"({"argument_types":{"f":5}})", R"({"argument_types":{"f":{"s":"x"}}})"})
+    EXPECT_FALSE(run("", bad, &events, &f).ok()) << bad;
   EXPECT_FALSE(run("", R"({"stage":"loud"})", &events, &f).ok());
   EXPECT_FALSE(run("", R"({"stop":[1]})", &events, &f).ok());
 }

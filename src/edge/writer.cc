@@ -23,6 +23,40 @@ std::unique_ptr<ResponseWriter> make_writer(Protocol protocol, ResponseInfo info
   return make_messages_writer(std::move(info));
 }
 
+std::string call_id(Protocol protocol, const std::string& response_id, size_t k) {
+  const char* prefix = protocol == Protocol::kMessages ? "toolu_" : "call_";
+  return prefix + response_id + "_" + std::to_string(k);
+}
+
+void TurnRecorder::write(const OutputChunk& chunk) {
+  switch (chunk.kind) {
+    case OutputChunk::Kind::kText:
+      content_ += chunk.text;
+      return;
+    case OutputChunk::Kind::kReasoning:
+      reasoning_ += chunk.text;
+      return;
+    case OutputChunk::Kind::kCall:
+      calls_.push_back({call_id(protocol_, response_id_, calls_.size()), chunk.text, ""});
+      return;
+    case OutputChunk::Kind::kArguments:
+      calls_.back().arguments += chunk.text;
+      return;
+    case OutputChunk::Kind::kStart:
+    case OutputChunk::Kind::kFinish:
+      return;
+  }
+}
+
+Message TurnRecorder::turn() const {
+  Message m;
+  m.role = Role::kAssistant;
+  m.content = Content(content_);
+  m.reasoning = reasoning_;
+  m.tool_calls = calls_;
+  return m;
+}
+
 const char* chat_finish_reason(FinishReason reason) {
   switch (reason) {
     case FinishReason::kToolCalls:
@@ -49,6 +83,9 @@ Json logprob_list(const std::vector<TokenLogprob>& tokens, const Tokenizer* toke
     return out;
   };
   auto entry = [&](int32_t id, double logprob) {
+    // VENDOR: what cannot be sampled is -9999.0; JSON knows no infinity. Pinned by ChatWriter.Logprobs.
+    constexpr double kNever = -9999.0;
+    if (!(logprob >= kNever)) logprob = kNever;
     std::string_view bytes = tokenizer == nullptr ? std::string_view() : tokenizer->token_bytes(id);
     Json values = Json::array();
     for (char c : bytes) values.push_back(static_cast<uint8_t>(c));

@@ -50,6 +50,24 @@ std::unique_ptr<ResponseWriter> make_writer(Protocol protocol, ResponseInfo info
 // prompt, given back in front.
 std::unique_ptr<ResponseWriter> make_completion_writer(ResponseInfo info, std::string echo = {});
 
+// The id of a response's k-th call: call_R_k, in Messages toolu_R_k.
+std::string call_id(Protocol protocol, const std::string& response_id, size_t k);
+
+// The assistant message as the client will send it back, from the chunks it was sent: what a TurnMemory
+// (text/turn_memory.h) remembers the sampled ids under.
+class TurnRecorder {
+ public:
+  TurnRecorder(Protocol protocol, std::string response_id)
+      : protocol_(protocol), response_id_(std::move(response_id)) {}
+  void write(const OutputChunk& chunk);
+  Message turn() const;
+
+ private:
+  Protocol protocol_;
+  std::string response_id_, reasoning_, content_;
+  std::vector<ToolCall> calls_;
+};
+
 // Usage objects (specification 5.6).
 Json chat_usage(const Usage& usage, bool count_reasoning);
 Json responses_usage(const Usage& usage, bool count_reasoning);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -404,6 +405,172 @@ TEST(MessagesWriter, BlocksAndReasons) {
                                 .final_object);
   EXPECT_EQ(broken["content"][0]["input"], Json::object()) << "half an input is none";
   EXPECT_EQ(broken["stop_reason"], "max_tokens");
+}
+
+// The table of finish reasons (specification 5.5), all three protocols.
+TEST(Writers, FinishReasons) {
+  const std::string call =
+      "<" + D + " calls>\n<" + D + " invoke name=\"f\">\n</" + D + " invoke>\n</" + D + " calls>";
+  struct Row {
+    const char* reply;
+    std::optional<EngineFinish> end;
+    const char *chat, *messages, *status;
+    Json why;
+  };
+  using E = EngineFinish;
+  for (const Row& row : std::vector<Row>{
+           {"hi", E::kStop, "stop", "end_turn", "completed", nullptr},
+           {call.c_str(), E::kStop, "tool_calls", "tool_use", "completed", nullptr},
+           {"hi END", E::kStop, "stop", "stop_sequence", "completed", nullptr},
+           {"hi", E::kLength, "length", "max_tokens", "incomplete", "max_output_tokens"},
+           {call.c_str(), E::kLength, "length", "max_tokens", "incomplete", "max_output_tokens"},
+           {"hi END", E::kLength, "stop", "stop_sequence", "completed", nullptr},
+           {"hi", E::kContentFilter, "content_filter", "refusal", "incomplete", "content_filter"},
+           {"hi", std::nullopt, "stop", "end_turn", "completed", nullptr},
+           {"hi", E::kInsufficientResource, "insufficient_system_resource", "end_turn", "incomplete",
+            "insufficient_system_resource"},
+           {"hi", E::kAborted, "aborted", "end_turn", "incomplete", "aborted"}}) {
+    ParsingOptions o = options(false);
+    o.stop_sequences = {"END"};
+    for (Protocol p : {Protocol::kChat, Protocol::kMessages, Protocol::kResponses}) {
+      OutputParser parser(nullptr, ControlTokens::released(), o);
+      std::unique_ptr<ResponseWriter> writer = make_writer(p, info(false));
+      std::vector<OutputChunk> out;
+      std::vector<Event> events;
+      parser.text(row.reply, 1, &out);
+      row.end ? parser.finish(*row.end, &out) : parser.end(&out);
+      for (const OutputChunk& c : out) writer->write(c, &events);
+      Json f = Json::parse(writer->final_object());
+      SCOPED_TRACE(row.chat);
+      if (p == Protocol::kChat) {
+        EXPECT_EQ(f["choices"][0]["finish_reason"], row.chat);
+      } else if (p == Protocol::kMessages) {
+        EXPECT_EQ(f["stop_reason"], row.messages);
+        EXPECT_EQ(f["stop_sequence"].is_null(), f["stop_reason"] != "stop_sequence");
+      } else {
+        EXPECT_EQ(f["status"], row.status);
+        EXPECT_EQ(f["incomplete_details"].is_null() ? Json() : f["incomplete_details"]["reason"], row.why);
+        EXPECT_EQ(f["completed_at"].is_null(), f["status"] != "completed");
+      }
+    }
+  }
+}
+
+TEST(ChatWriter, Logprobs) {
+  ResponseInfo i = info(false);
+  i.logprobs = true;
+  std::unique_ptr<ResponseWriter> writer = make_writer(Protocol::kChat, i);
+  std::vector<Event> events;
+  OutputChunk c;
+  c.kind = OutputChunk::Kind::kStart;
+  writer->write(c, &events);
+  c.kind = OutputChunk::Kind::kText;
+  c.text = "x";
+  c.logprobs = {{5, 0.0, {{5, 0.0}, {6, -std::numeric_limits<double>::infinity()}}}};
+  writer->write(c, &events);
+  Json e = Json::parse(events.back().data);
+  const Json& one = e["choices"][0]["logprobs"]["content"][0];
+  EXPECT_EQ(one["logprob"], 0.0);
+  EXPECT_EQ(one["top_logprobs"][1]["logprob"], -9999.0) << "no infinity in JSON";
+  i.logprobs = false;
+  writer = make_writer(Protocol::kChat, i);
+  for (auto kind : {OutputChunk::Kind::kStart, OutputChunk::Kind::kText}) {
+    c.kind = kind;
+    writer->write(c, &events);
+  }
+  EXPECT_TRUE(Json::parse(events.back().data)["choices"][0]["logprobs"].is_null());
+}
+
+// A client that goes away is a normal end: whatever was written so far, parser and writer just stop, or end
+// with a whole object.
+TEST(Writers, AbandonedAnywhere) {
+  for (Protocol p : {Protocol::kChat, Protocol::kResponses, Protocol::kMessages}) {
+    for (size_t n = 0; n <= kReply.size(); n += 7) {
+      std::string part = to_valid_utf8(kReply.substr(0, n));
+      OutputParser parser(nullptr, ControlTokens::released(), options());
+      std::unique_ptr<ResponseWriter> writer = make_writer(p, info());
+      std::vector<OutputChunk> out;
+      std::vector<Event> events;
+      parser.text(part, 1, &out);
+      for (const OutputChunk& c : out) writer->write(c, &events);
+      if (n % 2 == 0) continue;  // dropped as it is
+      out.clear();
+      parser.finish(EngineFinish::kAborted, &out);
+      for (const OutputChunk& c : out) writer->write(c, &events);
+      ASSERT_TRUE(parse_json(writer->final_object()).ok());
+      ASSERT_EQ(unordered(add_up(p, events)), unordered(Json::parse(writer->final_object())));
+    }
+  }
+}
+
+// The halves of a surrogate pair arrive apart; a lone one is replaced, never passed on.
+TEST(ResponsesWriter, CustomInputFromJsonEscapes) {
+  auto input = [](const std::string& value) {
+    std::string reply = "<" + D + " calls>\n<" + D + " invoke name=\"apply_patch\">\n<" + D +
+                        " parameter name=\"other\" string=\"false\">{\"input\":[\"no\"]}</" + D +
+                        " parameter>\n<" + D + " parameter name=\"input\" string=\"false\">" + value + "</" +
+                        D + " parameter>\n</" + D + " invoke>\n</" + D + " calls>";
+    std::string whole = Json::parse(answer(Protocol::kResponses, info(false), options(false), {reply})
+                                        .final_object)["output"][0]["input"];
+    std::vector<std::string> bytes;
+    for (size_t at = 0; at < reply.size();) {
+      size_t n = decode_utf8(std::string_view(reply).substr(at)).size;
+      bytes.push_back(reply.substr(at, n));
+      at += n;
+    }
+    EXPECT_EQ(Json::parse(answer(Protocol::kResponses, info(false), options(false), bytes)
+                              .final_object)["output"][0]["input"],
+              whole);
+    return whole;
+  };
+  EXPECT_EQ(input(R"("a\ud83d\ude00b")"), "a😀b");
+  EXPECT_EQ(input(R"("a\ud83db\ude00")"),
+            "a\xef\xbf\xbd"
+            "b\xef\xbf\xbd");
+  EXPECT_EQ(input(R"("\ud83d\ud83d\ude00\n\ud83d\n")"), "\xef\xbf\xbd😀\n\xef\xbf\xbd\n");
+  EXPECT_EQ(input(R"("\ud83d")"), "\xef\xbf\xbd");
+  EXPECT_EQ(input(R"("\u00e9\t\"q\"\/")"), "é\t\"q\"/");
+  EXPECT_EQ(input("5"), "") << "no string";
+}
+
+// What a client sends back is what the recorder says it was sent, so the memory finds it.
+TEST(TurnRecorder, EqualsTheMessageThatComesBack) {
+  const std::string reply = "why\n</think>\nHello\n\n<" + D + " calls>\n<" + D + " invoke name=\"f\">\n<" +
+                            D + " parameter name=\"x\" string=\"false\">{\"a\":1}</" + D + " parameter>\n</" +
+                            D + " invoke>\n</" + D + " calls>";
+  for (Protocol p : {Protocol::kChat, Protocol::kResponses, Protocol::kMessages}) {
+    OutputParser parser(nullptr, ControlTokens::released(), options());
+    std::vector<OutputChunk> out;
+    parser.text(reply, 1, &out);
+    parser.finish(EngineFinish::kStop, &out);
+    TurnRecorder recorder(p, "R");
+    std::unique_ptr<ResponseWriter> writer = make_writer(p, info());
+    std::vector<Event> events;
+    for (const OutputChunk& c : out) recorder.write(c), writer->write(c, &events);
+    Json f = Json::parse(writer->final_object()), body = {{"model", "m"}};
+    Json user = {{"role", "user"}, {"content", "u"}};
+    if (p == Protocol::kChat) {
+      Json turn = f["choices"][0]["message"];
+      body["messages"] = Json::array(
+          {user, turn, {{"role", "tool"}, {"tool_call_id", turn["tool_calls"][0]["id"]}, {"content", "r"}}});
+    } else if (p == Protocol::kMessages) {
+      Json result = {{"type", "tool_result"}, {"tool_use_id", f["content"][2]["id"]}, {"content", "r"}};
+      body["messages"] = Json::array({user,
+                                      {{"role", "assistant"}, {"content", f["content"]}},
+                                      {{"role", "user"}, {"content", Json::array({result})}}});
+    } else {
+      body["input"] = Json::array({user});
+      for (const Json& item : f["output"]) body["input"].push_back(item);
+      body["input"].push_back(
+          {{"type", "function_call_output"}, {"call_id", f["output"][2]["call_id"]}, {"output", "r"}});
+    }
+    Result<ProtocolRequest> back = convert_request(p, body.dump(), {});
+    ASSERT_TRUE(back.ok()) << back.status().message();
+    TurnMemory memory(1 << 20);
+    memory.remember("s", recorder.turn(), {{1, 2, 3}, true, false});
+    EXPECT_NE(memory.find("s", back->conversation.messages[1], true), nullptr) << body;
+    EXPECT_EQ(memory.find("s", back->conversation.messages[0], true), nullptr);
+  }
 }
 
 TEST(CompletionWriter, TextEchoAndFinish) {

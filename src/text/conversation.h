@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -111,12 +112,18 @@ struct InferenceOptions {
 // Where the model's text begins (specification 5.3).
 enum class ReasoningStage { kNone, kStart, kReasoning, kContent };
 
+// What a tool's schema says of one argument: a string only, no string, or either (or nothing).
+enum class ArgumentType { kAny, kString, kJson };
+// Tool name -> argument name -> type; what is not listed is kAny.
+using ArgumentTypes = std::map<std::string, std::map<std::string, ArgumentType>>;
+
 struct ParsingOptions {
   bool parse_tool_calls = false;
   bool starts_in_calls = false;
   bool parse_json_output = false;
   ReasoningStage stage = ReasoningStage::kNone;
   std::vector<std::string> stop_sequences;
+  ArgumentTypes argument_types;  // for values whose tag does not say, or says what cannot be
 };
 
 }  // namespace deepinfer

@@ -4,6 +4,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <unordered_map>
+#include <vector>
 
 #include "text/unicode.h"
 
@@ -86,6 +88,91 @@ class Scanner {
   bool inside_ = false;
 };
 
+// Builds the document member by member. nlohmann's own builder looks for each key among all earlier ones of
+// its object: quadratic for an object of a hundred thousand members. Large objects get an index here.
+class Builder {
+ public:
+  explicit Builder(Json* root) : root_(root) {}
+
+  bool null() { return put(nullptr); }
+  bool boolean(bool v) { return put(v); }
+  bool number_integer(int64_t v) { return put(v); }
+  bool number_unsigned(uint64_t v) { return put(v); }
+  bool number_float(double v, const std::string&) { return put(v); }
+  bool string(std::string& v) { return put(std::move(v)); }
+  bool binary(Json::binary_t&) { return false; }
+  bool start_object(size_t) { return open(Json::object()); }
+  bool start_array(size_t) { return open(Json::array()); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+  bool key(std::string& name) {
+    Level& level = open_.back();
+    auto& members = level.node->get_ref<Json::object_t&>();
+    size_t at = level.find(members, name);
+    if (at == members.size()) {
+      if (members.size() >= kLinear) level.places.emplace(name, at);
+      members.emplace_back(std::move(name), Json());
+    }
+    level.slot = &members.data()[at].second;
+    return true;
+  }
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) {
+    fault_at_ = position;
+    return false;
+  }
+  size_t fault_at() const { return fault_at_; }
+
+ private:
+  static constexpr size_t kLinear = 16;  // members up to here are searched in order
+
+  struct Level {
+    Json* node = nullptr;  // stays put: its container grows only after this level is closed
+    Json* slot = nullptr;  // objects: where the value of the last key goes
+    std::unordered_map<std::string, size_t> places;  // of members from kLinear on
+
+    size_t find(const Json::object_t& members, const std::string& name) const {
+      size_t front = std::min(members.size(), kLinear);
+      for (size_t i = 0; i < front; ++i) {
+        if (members.data()[i].first == name) return i;
+      }
+      auto it = places.find(name);
+      return it == places.end() ? members.size() : it->second;
+    }
+  };
+
+  Json* place(Json value) {
+    Json* at = root_;
+    if (!open_.empty()) {
+      Level& level = open_.back();
+      if (level.node->is_array()) {
+        level.node->push_back(nullptr);
+        at = &level.node->back();
+      } else {
+        at = level.slot;
+      }
+    }
+    *at = std::move(value);
+    return at;
+  }
+  bool put(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    Json* at = place(std::move(value));
+    open_.emplace_back().node = at;
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  Json* root_;
+  std::vector<Level> open_;
+  size_t fault_at_ = 0;
+};
+
 void append_value(const Json& v, JsonStyle style, std::string* out) {
   const char* comma = style == JsonStyle::kPython ? ", " : ",";
   const char* colon = style == JsonStyle::kPython ? ": " : ":";
@@ -144,21 +231,10 @@ Result<Json> parse_json(std::string_view text) {
   if (!scanner.run()) {
     return error(Code::kInvalidArgument, "invalid JSON request: nested deeper than {} levels", kMaxJsonDepth);
   }
-  struct Sink : nlohmann::detail::json_sax_dom_parser<Json> {
-    using Base = nlohmann::detail::json_sax_dom_parser<Json>;
-    explicit Sink(Json& document) : Base(document, false) {}
-    bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) {
-      at = position;
-      why = e.what();
-      return false;
-    }
-    size_t at = 0;
-    std::string why;
-  };
   Json document;
-  Sink sink(document);
+  Builder sink(&document);
   if (!Json::sax_parse(scanner.text(), &sink)) {
-    size_t at = std::min(sink.at, scanner.text().size());
+    size_t at = std::min(sink.fault_at(), scanner.text().size());
     size_t line = 1, column = 0;
     for (size_t i = 0; i < at; ++i) {
       column = scanner.text()[i] == '\n' ? 0 : column + 1;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 namespace deepinfer {
 namespace {
 
@@ -76,6 +78,26 @@ TEST(Json, NestingLimit) {
   EXPECT_FALSE(parse_json(nested(200)).ok());
   EXPECT_FALSE(parse_json(nested(1000000)).ok());
   EXPECT_TRUE(parse_json("\"" + std::string(500, '[') + "\"").ok()) << "brackets in strings do not count";
+}
+
+// A repeated member is found among few members by search and among many by index; both keep its place.
+TEST(Json, ManyMembersTakeLinearTime) {
+  for (int n : {15, 16, 17, 40, 200000}) {
+    std::string text = "{";
+    for (int i = 0; i < n; ++i) text += "\"k" + std::to_string(i) + "\":" + std::to_string(i) + ",";
+    text += "\"k3\":{\"a\":1},\"k" + std::to_string(n - 1) + "\":\"last\",\"new\":[]}";
+    auto start = std::chrono::steady_clock::now();
+    Result<Json> v = parse_json(text);
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    ASSERT_TRUE(v.ok());
+    ASSERT_EQ(v->size(), static_cast<size_t>(n) + 1);
+    const auto* member = v->get_ref<const Json::object_t&>().data();
+    EXPECT_EQ(member[3].second, Json({{"a", 1}}));
+    EXPECT_EQ(member[n - 1].second, "last");
+    EXPECT_EQ(member[n].first, "new");
+    // Quadratic time is minutes here; linear is a fraction of a second.
+    EXPECT_LT(took.count(), 20) << n;
+  }
 }
 
 TEST(Json, ErrorsSayWhere) {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "text/json.h"
+#include "text/unicode.h"
 
 namespace deepinfer {
 namespace {
@@ -23,13 +24,18 @@ enum State : uint8_t {
   kKind,
   kValueString,
   kValueJson,
+  kValueTyped,
   kReasonLead,
   kReason,
   kDone,
   kStates
 };
 
-enum class Action : uint8_t { kSkip, kStop, kEmitText, kNameEnd, kArguments };
+enum class Action : uint8_t { kSkip, kStop, kEmitText, kNameEnd, kKeyEnd, kUntyped, kArguments };
+
+// Bytes of a name or a key that are kept: legal ones are far shorter, and a name whose quote never comes must
+// not grow with the reply.
+constexpr size_t kMaxNameBytes = 1024;
 
 // A run of plain bytes matches from any origin; a control part only from a control token (or from text
 // without origins).
@@ -52,6 +58,17 @@ Pattern marker(std::string_view before, std::string_view control, std::string_vi
 }
 
 constexpr std::string_view kDsml = "｜DSML｜";
+constexpr std::string_view kNull = "null";
+
+// Appends as many whole characters as fit in the limit; the result does not depend on how the text was cut.
+void append_bounded(std::string_view text, std::string* name, bool* full) {
+  while (!*full && !text.empty()) {
+    size_t n = std::min<size_t>(decode_utf8(text).size, text.size());
+    *full = name->size() + n > kMaxNameBytes;
+    if (!*full) name->append(text.substr(0, n));
+    text.remove_prefix(n);
+  }
+}
 
 struct Branch {
   Pattern pattern;
@@ -132,7 +149,11 @@ struct OutputMachine::Impl {
   bool blanked = false;    // JSON mode: this state's space is out
   std::string pending;     // consumed, not yet released; ends with the longest partial match
   uint64_t settled_bytes = 0;
-  std::string name;
+  std::string name, key;
+  bool name_full = false, key_full = false;
+  const std::map<std::string, ArgumentType>* types = nullptr;  // of the open call's arguments
+  std::vector<ByteOrigin> typed_origins;                       // kValueTyped: of the pending bytes
+  uint64_t dropped_bytes = 0;                                  // text after the call block
   int calls = 0;
   int stop = -1;
   std::vector<Piece>* out = nullptr;
@@ -174,9 +195,12 @@ struct OutputMachine::Impl {
           {plain("parameter name=\""), kKey, Action::kArguments, first ? "{\"" : ", \"", -1, {}},
           {marker("</", kDsml, ""), kCalls, Action::kArguments, first ? "{}" : "}", -1, {}}};
     }
-    table[kKey].branches = {{plain("\""), kKind, Action::kArguments, "\": ", -1, {}}};
+    table[kKey].branches = {{plain("\""), kKind, Action::kKeyEnd, "\": ", -1, {}}};
+    // A tag that ends without one of the two words leaves the type to the schema. Skipping on to the next
+    // tag's word would give this key the next key's value.
     table[kKind].branches = {{plain("true\">"), kValueString, Action::kArguments, "\"", -1, {}},
-                             {plain("false\">"), kValueJson, Action::kSkip, "", -1, {}}};
+                             {plain("false\">"), kValueTyped, Action::kSkip, "", -1, {}},
+                             {plain(">"), kValueString, Action::kUntyped, "", -1, {}}};
     table[kValueString].branches = {{marker("</", kDsml, ""), kArgs, Action::kArguments, "\"", -1, {}}};
     table[kValueJson].branches = {{marker("</", kDsml, ""), kArgs, Action::kSkip, "", -1, {}}};
     for (State s : {kReasonLead, kReason}) {
@@ -200,6 +224,7 @@ struct OutputMachine::Impl {
   }
 
   void enter(State next) {
+    if (next == kKey) key.clear(), key_full = false;
     state = next;
     progress.assign(table[next].branches.size(), {});
     idle = first_byte = true;
@@ -246,9 +271,13 @@ struct OutputMachine::Impl {
         channel = Channel::kReasoning;
         break;
       case kName:
-        name += text;
+        append_bounded(text, &name, &name_full);
         break;
       case kKey:
+        append_bounded(text, &key, &key_full);
+        emit(Piece::Kind::kArguments, text);
+        break;
+      case kValueTyped:
       case kValueJson:
         emit(Piece::Kind::kArguments, text);
         break;
@@ -266,6 +295,7 @@ struct OutputMachine::Impl {
 
   void matched(const Branch& b, uint64_t size) {
     Channel channel = Channel::kMarkup;
+    State next = b.next;
     switch (b.action) {
       case Action::kSkip:
         break;
@@ -279,18 +309,57 @@ struct OutputMachine::Impl {
       case Action::kArguments:
         emit(Piece::Kind::kArguments, b.emit);
         break;
-      case Action::kNameEnd:
+      case Action::kNameEnd: {
         ++calls;
+        auto tool = options.argument_types.find(name);
+        types = tool == options.argument_types.end() ? nullptr : &tool->second;
         emit(Piece::Kind::kCall, name);
         name.clear();
+        name_full = false;
+        break;
+      }
+      case Action::kKeyEnd:
+        emit(Piece::Kind::kArguments, b.emit);
+        break;
+      case Action::kUntyped:
+        if (argument_type() == ArgumentType::kJson) next = kValueJson;
+        if (next == kValueString) emit(Piece::Kind::kArguments, "\"");
         break;
     }
     settle(size, channel);
-    enter(b.next);
+    enter(next);
+  }
+
+  // What the schema says of the argument whose key was read last.
+  ArgumentType argument_type() const {
+    if (types == nullptr || key_full) return ArgumentType::kAny;
+    auto it = types->find(key);
+    return it == types->end() ? ArgumentType::kAny : it->second;
+  }
+
+  // The tag says JSON. Where the schema allows a string only, a value that begins neither as a JSON string
+  // nor as null is the string itself, written without its quotes.
+  void typed_byte(char c, ByteOrigin origin) {
+    pending += c;
+    typed_origins.push_back(origin);
+    State next = kValueJson;
+    if (argument_type() == ArgumentType::kString && pending[0] != '"') {
+      if (pending.size() <= kNull.size() && kNull.starts_with(pending)) return;
+      bool null = pending.size() == kNull.size() + 1 && pending.starts_with(kNull) && c == '<';
+      if (!null) next = kValueString;
+    }
+    std::string again = std::move(pending);
+    std::vector<ByteOrigin> origins = std::move(typed_origins);
+    pending.clear();
+    typed_origins.clear();
+    enter(next);
+    if (next == kValueString) emit(Piece::Kind::kArguments, "\"");
+    for (size_t i = 0; i < again.size(); ++i) byte(again[i], origins[i]);
   }
 
   // Releases all but the longest partial match.
   void release() {
+    if (state == kValueTyped) return;
     uint64_t keep = 0;
     for (size_t i = 0; i < progress.size(); ++i)
       keep = std::max(keep, progress[i].partial(table[state].branches[i]));
@@ -321,6 +390,10 @@ struct OutputMachine::Impl {
 
   void push(std::string_view text, ByteOrigin origin) {
     for (size_t i = 0; i < text.size();) {
+      if (state == kValueTyped) {
+        typed_byte(text[i++], origin);
+        continue;
+      }
       if (idle && state != kDone) {
         size_t run = i;
         const auto& starts = table[state].starts;
@@ -332,6 +405,7 @@ struct OutputMachine::Impl {
           continue;
         }
       } else if (state == kDone) {
+        dropped_bytes += text.size() - i;
         settle(text.size() - i, Channel::kMarkup);
         return;
       }
@@ -371,6 +445,9 @@ bool OutputMachine::done() const {
 }
 int OutputMachine::calls() const {
   return impl_->calls;
+}
+uint64_t OutputMachine::dropped_bytes() const {
+  return impl_->dropped_bytes;
 }
 size_t OutputMachine::held_bytes() const {
   return impl_->pending.size();

@@ -48,8 +48,9 @@ class OutputMachine {
   // The stop string that ended the answer, if one did. Later input is dropped; the engine should be
   // cancelled.
   const std::string* stop_string() const;
-  bool done() const;  // a stop string or the end of the call block was seen
-  int calls() const;  // call names completed so far
+  bool done() const;               // a stop string or the end of the call block was seen
+  int calls() const;               // call names completed so far
+  uint64_t dropped_bytes() const;  // text after the end of the call block
   size_t held_bytes()
       const;  // for tests: never more than the longest marker or stop string plus line feeds in front of it
 

@@ -247,6 +247,125 @@ TEST(OutputMachine, QuotedMarkersAreText) {
                                        "|f={\"x\": \"quote </" + D + " parameter> done\"}", ""}));
 }
 
+// Field report P20: by the attribute, then by the schema. The wrapper's words are ordinary keys.
+TEST(OutputMachine, ArgumentTypesByAttributeThenBySchema) {
+  ParsingOptions o = options();
+  o.argument_types["f"] = {{"s", ArgumentType::kString}, {"j", ArgumentType::kJson}};
+  auto one = [&](const std::string& tag, const std::string& value) {
+    std::string s = block(invoke("f", "<" + D + " parameter name=" + tag + value + "</" + D +
+                                          " parameter>\n" + param("after", "1", false)));
+    std::string calls = all_ways(o, s).calls;
+    EXPECT_TRUE(calls.starts_with("|f={")) << calls;
+    EXPECT_TRUE(calls.ends_with(", \"after\": 1}")) << calls;
+    return calls.substr(4, calls.size() - 4 - std::string(", \"after\": 1}").size());
+  };
+  const std::string yes = " string=\"true\">", no = " string=\"false\">";
+  // The attribute decides where it can.
+  EXPECT_EQ(one("\"j\"" + yes, "5"), "\"j\": \"5\"");
+  EXPECT_EQ(one("\"s\"" + yes, "5"), "\"s\": \"5\"");
+  EXPECT_EQ(one("\"j\"" + no, "[1,2]"), "\"j\": [1,2]");
+  EXPECT_EQ(one("\"x\"" + no, "raw"), "\"x\": raw") << "no schema: passed through as it is";
+  // It says JSON, the schema says string: what is no JSON string is the string itself.
+  EXPECT_EQ(one("\"s\"" + no, "\"quoted\""), "\"s\": \"quoted\"");
+  EXPECT_EQ(one("\"s\"" + no, "raw \"q\"\n"), "\"s\": \"raw \\\"q\\\"\\n\"");
+  EXPECT_EQ(one("\"s\"" + no, "5"), "\"s\": \"5\"");
+  EXPECT_EQ(one("\"s\"" + no, ""), "\"s\": \"\"");
+  EXPECT_EQ(one("\"s\"" + no, "null"), "\"s\": null");
+  EXPECT_EQ(one("\"s\"" + no, "nullable"), "\"s\": \"nullable\"");
+  EXPECT_EQ(one("\"s\"" + no, "nu"), "\"s\": \"nu\"");
+  EXPECT_EQ(one("\"s\"" + no, "中"), "\"s\": \"中\"");
+  // No attribute, or no word of it that we know: the schema; a string where it does not say.
+  for (const std::string tag : {">", " string=\"maybe\">", " string=true>", " type=\"x\">"}) {
+    EXPECT_EQ(one("\"j\"" + tag, "5"), "\"j\": 5") << tag;
+    EXPECT_EQ(one("\"s\"" + tag, "5"), "\"s\": \"5\"") << tag;
+    EXPECT_EQ(one("\"x\"" + tag, "5"), "\"x\": \"5\"") << tag << ": the next key's value is not taken";
+  }
+  for (const char* key : {"arguments", "input", "name", "parameter", "string"})
+    EXPECT_EQ(one("\"" + std::string(key) + "\"" + yes, "v"), "\"" + std::string(key) + "\": \"v\"");
+  // Another tool's types do not count.
+  EXPECT_EQ(all_ways(o, block(invoke("g", param("s", "raw", false)))).calls, "|g={\"s\": raw}");
+  EXPECT_EQ(all_ways(o, "<" + D + " calls>\n<" + D + " invoke name=\"f\">\n<" + D +
+                            " parameter name=\"s\" string=\"false\">nul")
+                .calls,
+            "|f={\"s\": nul")
+      << "a cut value stays open";
+}
+
+TEST(OutputMachine, NamesAreBounded) {
+  const std::string open = "<" + D + " calls>\n<" + D + " invoke name=\"";
+  std::string long_name;
+  for (int i = 0; i < 2000; ++i) long_name += "中";
+  std::string calls = run(options(), characters(open + long_name + "\">")).calls;
+  EXPECT_EQ(calls, run(options(), {open + long_name + "\">"}).calls);
+  EXPECT_EQ(calls, "|" + long_name.substr(0, 341 * 3) + "=") << "whole characters up to 1024 bytes";
+  std::string short_name(1024, 'n');
+  EXPECT_EQ(run(options(), {open + short_name + "\">"}).calls, "|" + short_name + "=");
+}
+
+// The reply ends anywhere: nothing is invented, nothing is lost, markup never shows.
+TEST(OutputMachine, TruncatedAtEveryByte) {
+  const std::string s =
+      "\nwhy 中\n</think>\n\nI look.\n\n" +
+      block(invoke("f", param("x", "a\"b <", true) + param("y", "[1]", false)) + invoke("g", ""));
+  Reply whole = all_ways(options(ReasoningStage::kStart), s);
+  size_t block_at = s.find("\n\n<" + D);
+  const std::string closer = "</" + D;
+  size_t at = 0;
+  for (const std::string& c : characters(s)) {
+    at += c.size();
+    Reply r = run(options(ReasoningStage::kStart), {s.substr(0, at)});
+    ASSERT_EQ(run(options(ReasoningStage::kStart), characters(s.substr(0, at))), r) << at;
+    // What might have become the closing tag is part of the value when nothing follows.
+    for (size_t n = closer.size(); n > 0 && !whole.calls.starts_with(r.calls); --n) {
+      if (r.calls.ends_with(closer.substr(0, n))) r.calls.resize(r.calls.size() - n);
+    }
+    ASSERT_TRUE(whole.calls.starts_with(r.calls)) << r.calls;
+    // A held line feed or a partial marker at the end is text when nothing follows.
+    if (at >= block_at + 2 + 1 + D.size()) {
+      ASSERT_EQ(r.text, "I look.");
+      ASSERT_EQ(r.reasoning, whole.reasoning);
+    }
+  }
+}
+
+TEST(OutputMachine, StopStringsThatOverlapMarkers) {
+  auto with = [](std::vector<std::string> stops, ReasoningStage stage = ReasoningStage::kNone) {
+    return options(stage, true, std::move(stops));
+  };
+  const std::string call = block(invoke("f", ""));
+  // The one that completes first wins; of two that complete together the first in the list, stops in front.
+  EXPECT_EQ(all_ways(with({"<"}), "a\n\n" + call), (Reply{"", "a\n\n", "", "<"}));
+  EXPECT_EQ(all_ways(with({"\n\n<"}), "a\n\n" + call), (Reply{"", "a", "", "\n\n<"}));
+  EXPECT_EQ(all_ways(with({"<" + D}), "a\n" + call), (Reply{"", "a\n", "", "<" + D}));
+  EXPECT_EQ(all_ways(with({"<" + D + " calls>"}), "a\n" + call), (Reply{"", "a", "|f={}", ""}))
+      << "the opener is complete before the stop string is";
+  EXPECT_EQ(all_ways(with({"</think>"}), "a</think>b"), (Reply{"", "a", "", "</think>"}));
+  EXPECT_EQ(all_ways(with({"</thi"}), "a</think>b"), (Reply{"", "a", "", "</thi"}));
+  EXPECT_EQ(all_ways(with({"</think>x"}), "a</think>xb"), (Reply{"", "axb", "", ""}))
+      << "a stray close tag is dropped before the stop string is complete";
+  EXPECT_EQ(all_ways(with({"</think>"}, ReasoningStage::kStart), "a</think>b</think>c"),
+            (Reply{"a", "b", "", "</think>"}))
+      << "reasoning ends, it does not stop";
+  EXPECT_EQ(all_ways(with({"\n"}), "\n\na\nb"), (Reply{"", "", "", "\n"}))
+      << "a stop string comes before the leading line feeds";
+  std::mt19937 rng(23);
+  const std::vector<std::string> stops = {"<",  "</think>", D,    "\n\n<",  "｜",
+                                          "\n", "</",       "k>", "calls>", "a<"};
+  const std::vector<std::string> bits = {"<",      "</", D,       "\n",        "</think>", "a",
+                                         "calls>", "｜", "</thi", " calls>\n", "中",       "think>"};
+  for (int round = 0; round < 300; ++round) {
+    std::string s;
+    for (size_t i = rng() % 16; i > 0; --i) s += bits[rng() % bits.size()];
+    ParsingOptions o = with({stops[rng() % stops.size()], stops[rng() % stops.size()]},
+                            static_cast<ReasoningStage>(rng() % 4));
+    Reply r = all_ways(o, s);
+    if (!r.stop.empty()) {
+      ASSERT_EQ(r.text.find(r.stop), std::string::npos) << s;
+    }
+    if (HasFailure()) return;
+  }
+}
+
 TEST(OutputMachine, RandomRepliesDoNotDependOnCuts) {
   const std::vector<std::string> bits = {"<",
                                          "</",

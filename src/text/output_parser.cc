@@ -13,7 +13,11 @@ std::vector<int32_t> banned_outputs(const Tokenizer& tokenizer, const ControlTok
 
 OutputParser::OutputParser(const Tokenizer* tokenizer, const ControlTokens& control,
                            const ParsingOptions& parsing, Options options)
-    : tokenizer_(tokenizer), control_(control), options_(options), machine_(parsing, this) {}
+    : tokenizer_(tokenizer), control_(control), options_(options), machine_(parsing, this) {
+  closes_ = parsing.stage == ReasoningStage::kStart ? 1 : 0;
+  repeatable_ = options.record && tokenizer != nullptr && !parsing.parse_json_output &&
+                parsing.stage != ReasoningStage::kReasoning && parsing.stage != ReasoningStage::kContent;
+}
 
 void OutputParser::ready(std::optional<std::string> fingerprint, int64_t prompt_tokens,
                          int64_t cache_hit_tokens) {
@@ -41,6 +45,12 @@ void OutputParser::token(int32_t id, std::vector<OutputChunk>* out, const TokenL
   const AddedToken* control = tokenizer_->added_token(id);
   const bool added = control != nullptr;
   std::string_view bytes = added ? std::string_view(control->text) : tokenizer_->token_bytes(id);
+  if (options_.record) {
+    sampled_.push_back(id);
+    if (id == control_.think_close) --closes_;
+    if (bytes.empty() || closes_ < 0 || (added && id != control_.think_close && id != control_.dsml))
+      repeatable_ = false;
+  }
   if (bytes.empty()) return;
   if (added) flush_assembler(out);
   if (finished_) return;
@@ -66,6 +76,7 @@ void OutputParser::text(std::string_view utf8, int64_t tokens, std::vector<Outpu
   start(out);
   flush_assembler(out);
   if (finished_) return;
+  repeatable_ = false;
   raw_bytes_ += utf8.size();
   held_.push_back({raw_bytes_, 0, 0, tokens, std::nullopt});
   feed(utf8, ByteOrigin::kAny, raw_bytes_, out);
@@ -157,6 +168,8 @@ void OutputParser::end(std::vector<OutputChunk>* out) {
 
 void OutputParser::conclude(FinishReason reason, std::vector<OutputChunk>* out) {
   finished_ = true;
+  bool own_end = reason == FinishReason::kStop && assembler_.held() == 0 && machine_.dropped_bytes() == 0;
+  repeatable_ = repeatable_ && own_end;
   // Bytes of an unfinished character are neither text nor usage.
   machine_.finish(&pieces_);
   deliver(out);

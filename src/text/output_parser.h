@@ -56,8 +56,9 @@ struct OutputChunk {
 enum class EngineFinish { kStop, kLength, kContentFilter, kInsufficientResource, kAborted };
 
 struct OutputParserOptions {
-  bool markers_by_spelling =
-      false;  // accept markers the model wrote with ordinary tokens (specification 5.2)
+  // Accept markers the model wrote with ordinary tokens (specification 5.2).
+  bool markers_by_spelling = false;
+  bool record = false;  // keep the ids that arrive, for text/turn_memory.h
 };
 
 class OutputParser : private OutputMachine::Listener {
@@ -80,6 +81,13 @@ class OutputParser : private OutputMachine::Listener {
   bool finished() const { return finished_; }
   // Ids of the output mask that arrived all the same (specification 1.2): their text was dropped.
   int64_t banned_tokens() const { return banned_; }
+  // Options::record: the ids so far, EOS left out.
+  const std::vector<int32_t>& sampled() const { return sampled_; }
+  // True if the turn came as tokens, ended of itself, and a client was told all of it but for tags and line
+  // feeds, so that what it sends back stands for just these ids: no id outside the vocabulary, no masked id,
+  // at most the one </think> that ends reasoning, no text after the calls, no half character, no JSON mode
+  // (which blanks prose), no continued turn.
+  bool repeatable() const { return repeatable_ && finished_; }
 
  private:
   struct Note {
@@ -108,6 +116,9 @@ class OutputParser : private OutputMachine::Listener {
   Usage usage_;
   std::optional<std::string> fingerprint_;
   int64_t banned_ = 0;
+  std::vector<int32_t> sampled_;
+  int closes_ = 0;           // </think> ids still to be expected
+  bool repeatable_ = false;  // false from the first thing that cannot be repeated
   bool started_ = false, ready_ = false, finished_ = false;
 };
 

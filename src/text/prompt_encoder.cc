@@ -64,7 +64,8 @@ std::vector<int32_t> PromptEncoder::encode(const std::vector<Span>& spans, const
   // A run: neighbouring text spans, as one string; the spans between runs are single ids.
   struct Run {
     std::string text;
-    int32_t id = -1;  // the id after the text, -1 at the end
+    int32_t id = -1;                                // the id after the text, -1 if none
+    const std::vector<int32_t>* sampled = nullptr;  // the ids after the text
     std::vector<int32_t> ids;
     bool known = false;
   };
@@ -78,7 +79,11 @@ std::vector<int32_t> PromptEncoder::encode(const std::vector<Span>& spans, const
     if (span.kind == Span::Kind::kText) {
       runs.back().text += span.text;
     } else {
-      runs.back().id = span.id;
+      if (span.kind == Span::Kind::kSampled) {
+        runs.back().sampled = &span.ids;
+      } else {
+        runs.back().id = span.id;
+      }
       runs.emplace_back();
     }
   }
@@ -100,6 +105,7 @@ std::vector<int32_t> PromptEncoder::encode(const std::vector<Span>& spans, const
   for (Run& run : runs) {
     ids.insert(ids.end(), run.ids.begin(), run.ids.end());
     if (run.id >= 0) ids.push_back(run.id);
+    if (run.sampled != nullptr) ids.insert(ids.end(), run.sampled->begin(), run.sampled->end());
     if (!run.text.empty() && !run.known && cache_bytes_ > 0) remember(std::move(run.text), run.ids);
   }
   return ids;

@@ -149,6 +149,9 @@ class Renderer {
       m.role = Role::kSystem;
       order_.insert(order_.begin(), &m);
     }
+    for (size_t k = 0; k < order_.size(); ++k) {
+      if (order_[k]->role == Role::kUser || order_[k]->role == Role::kSystem) last_user_ = k;
+    }
   }
 
   // V4 knows one system text, at the start; later non-empty ones are user text there.
@@ -286,6 +289,13 @@ class Renderer {
     put(it == control_.tasks.end() ? -1 : it->second, "<｜" + name + "｜>");
   }
 
+  // The task turn has written whatever header there is; no think part.
+  void task_answer(const Message& m) {
+    content(m.content);
+    if (!m.tool_calls.empty()) call_block(m.tool_calls);
+    if (!m.without_eos) put(control_.eos, "<｜end▁of▁sentence｜>");
+  }
+
   bool reasoning_kept(size_t i) const {
     if (order_[i]->prefix || c_.tools_shown()) return true;
     switch (options_.history) {
@@ -296,15 +306,29 @@ class Renderer {
       case HistoryPolicy::kDropBeforeLastUser:
         break;
     }
-    for (size_t k = i + 1; k < order_.size(); ++k) {
-      if (order_[k]->role == Role::kUser || order_[k]->role == Role::kSystem) return false;
-    }
+    return i >= last_user_;
+  }
+
+  // A turn as the model sampled it, if the memory has it; the header and the end are the template's.
+  bool sampled(const Message& m, bool thinking) {
+    if (options_.turns == nullptr || m.prefix) return false;
+    std::shared_ptr<const SampledTurn> turn = options_.turns->find(options_.turns_scope, m, thinking);
+    if (turn == nullptr) return false;
+    put(thinking ? control_.think_open : control_.think_close, thinking ? kThinkOpen : kThinkClose);
+    if (turn->forced_call) call_opener();
+    spans_.push_back({Span::Kind::kSampled, Span::Origin::kTemplate, 0, "", 0, turn->ids});
     return true;
   }
 
   void assistant(size_t i, const Message& m) {
+    if (i > 0 && !order_[i - 1]->task.empty()) return task_answer(m);
     put(control_.assistant, "<｜Assistant｜>");
-    if (c_.thinking_mode && i > 0 && reasoning_kept(i)) {
+    bool thinking = c_.thinking_mode && i > 0 && reasoning_kept(i);
+    if (sampled(m, thinking)) {
+      if (!m.without_eos) put(control_.eos, "<｜end▁of▁sentence｜>");
+      return;
+    }
+    if (thinking) {
       put(control_.think_open, kThinkOpen);
       client(m.reasoning.value_or(""));
       // A continued turn without content is still thinking.
@@ -324,8 +348,10 @@ class Renderer {
   }
   void close(std::string_view tag) { fixed(fmt::format("</{}{}>", kDsml, tag)); }
 
+  void call_opener() { fixed(fmt::format("\n\n<{}{}>\n", kDsml, tags_.calls)); }
+
   void call_block(const std::vector<ToolCall>& calls) {
-    fixed(fmt::format("\n\n<{}{}>\n", kDsml, tags_.calls));
+    call_opener();
     for (const ToolCall& call : calls) {
       open(tags_.invoke, call.name);
       fixed(">\n");
@@ -363,8 +389,7 @@ class Renderer {
     if (!order_.empty() && !order_.back()->task.empty()) return;
     put(control_.assistant, "<｜Assistant｜>");
     c_.thinking_mode ? put(control_.think_open, kThinkOpen) : put(control_.think_close, kThinkClose);
-    if (c_.tool_choice == ToolChoice::kRequired && !c_.tools.empty())
-      fixed(fmt::format("\n\n<{}{}>\n", kDsml, tags_.calls));
+    if (c_.tool_choice == ToolChoice::kRequired && !c_.tools.empty()) call_opener();
   }
 
   const Conversation& c_;
@@ -372,6 +397,7 @@ class Renderer {
   const RenderOptions& options_;
   Tags tags_;
   std::vector<const Message*> order_;
+  size_t last_user_ = 0;  // place of the last user-like message
   std::vector<Span> spans_;
   std::string missing_;
   std::list<Message> own_;  // messages made here; a list keeps their addresses

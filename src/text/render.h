@@ -9,6 +9,7 @@
 
 #include "text/conversation.h"
 #include "text/tokenizer.h"
+#include "text/turn_memory.h"
 
 namespace deepinfer {
 
@@ -38,6 +39,9 @@ struct RenderOptions {
   Dialect dialect = Dialect::kV41;
   HistoryPolicy history = HistoryPolicy::kKeepAll;
   bool schema_in_prompt = false;  // show a json_schema to the model as JSON mode shows its fixed line
+  // Turns the model wrote here are given back as sampled, where the memory still knows them. Null: never.
+  TurnMemory* turns = nullptr;
+  std::string turns_scope = {};
 };
 
 // The prompt as spans. kUnsupported if it needs a control token the vocabulary lacks (an image, say).

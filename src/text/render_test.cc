@@ -147,8 +147,10 @@ TEST(Render, ToolSectionWordForWord) {
 }
 
 TEST(Render, JsonModeSectionComesAfterTools) {
-  Conversation c = talk({msg(Role::kSystem, "s"), msg(Role::kUser, "x")}, false);
+  Conversation c = talk({msg(Role::kUser, "x")}, false);
   c.response_format = ResponseFormat::kJsonObject;
+  EXPECT_TRUE(prompt(c).starts_with(kBos + kSys + "\n\n## Response Format:")) << "an empty system in front";
+  c.messages.insert(c.messages.begin(), msg(Role::kSystem, "s"));
   const std::string section =
       "## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n{\"type\": "
       "\"json_object\"}";
@@ -256,6 +258,16 @@ TEST(Render, TaskTurns) {
   m.task = "query";
   EXPECT_EQ(spans_text(render_conversation(talk({m}, false), control, {}).value()),
             kBos + kUser + "u<｜query｜>");
+  // The answer to a task turn: no header of its own, no think part; the last one may go without EOS.
+  Message answer = assistant("yes", "because");
+  answer.without_eos = true;
+  EXPECT_EQ(spans_text(render_conversation(talk({m, answer, msg(Role::kUser, "v")}), control, {}).value()),
+            kBos + kSys + effort(75) + kUser + "u<｜query｜>yes" + kUser + "v" + kAsst + kOpen);
+  m.task = "action";
+  answer.without_eos = false;
+  EXPECT_EQ(spans_text(render_conversation(talk({m, answer, msg(Role::kUser, "v")}), control, {}).value()),
+            kBos + kSys + effort(75) + kUser + "u" + kAsst + kOpen + "<｜action｜>yes" + kEos + kUser + "v" +
+                kAsst + kOpen);
   m.task = "nonsense";
   EXPECT_EQ(render_conversation(talk({m}, false), control, {}).status().code(), Code::kUnsupported);
 }
@@ -275,6 +287,25 @@ TEST(Render, ImagesAreSpansWithTheirTokens) {
     EXPECT_EQ(span.image_tokens, 968);
   }
   EXPECT_EQ(images, 1);
+  // Merged user messages and tool results: the images stand in the order of the prompt.
+  Message first = msg(Role::kUser, "a"), second = msg(Role::kUser, "b"), result = tool("y", "");
+  image.width = 640, image.height = 480;
+  first.content.add_image(image);
+  image.width = image.height = 1;
+  second.content.add_image(image);
+  image.width = image.height = 8192;
+  result.content.add_image(image);
+  std::vector<int64_t> sizes;
+  const std::vector<Span> merged = spans(
+      talk({first, second, assistant("", {}, {{"x", "f", "{}"}, {"y", "g", "{}"}}), result, tool("x", "R")},
+           false));
+  for (const Span& span : merged) {
+    if (span.kind == Span::Kind::kImage) sizes.push_back(span.image_tokens);
+  }
+  EXPECT_EQ(sizes, (std::vector<int64_t>{206, 184, 994}));
+  EXPECT_NE(spans_text(merged).find("a<｜image｜>\n\nb<｜image｜>"), std::string::npos);
+  EXPECT_NE(spans_text(merged).find("<tool_result>R</tool_result>\n\n<tool_result><｜image｜></tool_result>"),
+            std::string::npos);
   EXPECT_EQ(image_tokens(640, 480), 206);
   EXPECT_EQ(image_tokens(1, 1), 184);
   EXPECT_EQ(image_tokens(8192, 8192), 994);

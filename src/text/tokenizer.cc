@@ -118,7 +118,11 @@ std::vector<int32_t> encode_spans(const Tokenizer& tokenizer, const std::vector<
       run += span.text;
     } else {
       flush();
-      ids.push_back(span.id);
+      if (span.kind == Span::Kind::kSampled) {
+        ids.insert(ids.end(), span.ids.begin(), span.ids.end());
+      } else {
+        ids.push_back(span.id);
+      }
     }
   }
   flush();

@@ -69,16 +69,17 @@ class Utf8Assembler {
   std::string held_;
 };
 
-// A prompt is a list of spans; control ids can only come from kControl spans, so no client text can become
-// one.
+// A prompt is a list of spans; control ids can only come from kControl spans and from what the model itself
+// sampled (kSampled), so no client text can become one.
 struct Span {
-  enum class Kind { kControl, kText, kImage };
+  enum class Kind { kControl, kText, kImage, kSampled };
   enum class Origin { kTemplate, kClient };
   Kind kind = Kind::kText;
   Origin origin = Origin::kClient;
-  int32_t id = 0;            // kControl: the id; kImage: the placeholder id
-  std::string text;          // kText: UTF-8 bytes; kControl: the literal spelling (diagnostics)
-  int64_t image_tokens = 0;  // kImage: tokens after expansion
+  int32_t id = 0;    // kControl: the id; kImage: the placeholder id
+  std::string text;  // kText: UTF-8 bytes; kControl: the literal spelling, kSampled: nothing (diagnostics)
+  int64_t image_tokens = 0;       // kImage: tokens after expansion
+  std::vector<int32_t> ids = {};  // kSampled: a turn the model wrote here, given back as it was
 };
 
 // Ids of a span list: neighbouring text spans are joined before BPE (pieces form across joins as in one

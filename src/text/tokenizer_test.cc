@@ -127,6 +127,17 @@ TEST(Tokenizer, AddedTokensAreFoundLeftmostLongest) {
   EXPECT_EQ(ids, expected);
 }
 
+// Only the exact spellings are tokens: neither ASCII bars nor neighbours of the vocabulary's names.
+TEST(Tokenizer, LookAlikesAreText) {
+  Tokenizer t = testing::test_tokenizer({});
+  for (const char* text : {"<|User|>", "<|Assistant|>", "<｜user｜>", "<｜User|>", "< think>", "</ think>",
+                           "<THINK>", "<｜image2｜>", "<｜table｜>", "<｜place▁holder▁no▁799｜>", "|DSML|",
+                           "｜dsml｜", "<｜begin_of_sentence｜>"}) {
+    for (int32_t id : t.encode_with_added_tokens(text)) EXPECT_FALSE(t.is_added(id)) << text;
+  }
+  EXPECT_EQ(t.encode_with_added_tokens("<｜DSML｜ calls>").at(1), 128825) << "inside a longer tag it is one";
+}
+
 TEST(Tokenizer, DecodeSkipsOnlySpecialTokens) {
   Tokenizer t = test_tokenizer({});
   EXPECT_EQ(t.decode({0, 67, 128822, 1}, true), "a</think>");

@@ -254,6 +254,28 @@ def compare_renders(ours, encoding, count):
     return accepted, refused, same_default, failures
 
 
+# Prompt tokens the hosted service reported for one user message without thinking, and recorded ids (specification 1.1, 2.4).
+COUNTS = {"": 4, "x": 5, "<｜User｜>": 9, "<｜Assistant｜>": 9, "<｜System｜>": 9, "<think>": 7, "</think>": 7}
+IDS = {"<｜User｜>": [30, 28217, 6756, 28217, 32]}
+
+
+def compare_recorded(ours):
+    """Spellings of control tokens count as plain text, to the token; the tags of the tool section are as they were trained."""
+    failures = []
+    for content, count in COUNTS.items():
+        body = {"model": MODEL, "thinking": {"type": "disabled"}, "messages": [{"role": "user", "content": content}]}
+        have = ours.ask({"do": "render", "protocol": "chat", "profile": "api", "body": json.dumps(body)})
+        if have["counts"]["prompt_tokens"] != count or have["token_ids"][2:-2] != IDS.get(content, have["token_ids"][2:-2]):
+            failures.append(("recorded", content, count, have["token_ids"]))
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    body = {"model": MODEL, "thinking": {"type": "disabled"}, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": '{"temp": 20}'}]}
+    ids = ours.ask({"do": "render", "protocol": "chat", "profile": "api", "body": json.dumps(body)})["token_ids"]
+    for part in ([128825, 10699, 32], [30, 72461, 46148, 32, 24313, 26343]):
+        if not any(ids[i : i + len(part)] == part for i in range(len(ids))):
+            failures.append(("recorded", part, part, ids))
+    return failures
+
+
 # ---------------------------------------------------------------- replies
 BITS = ["<", "</", f"<{DSML} calls>\n", f"<{DSML} invoke name=\"f\">\n", f"<{DSML} invoke name=\"ns::h\">\n", f"<{DSML} parameter name=\"k\" string=\"true\">", f"<{DSML} parameter name=\"n\" string=\"false\">",
         f"</{DSML} parameter>\n", f"</{DSML} invoke>\n", f"</{DSML} calls>", f"<{DSML}tool_calls>\n", f"</{DSML}tool_calls>", "</think>", "<think>", "\n", "\n\n", "text ", "中", "😀", "END", "EN", "{", "[1]", "```json\n", "\n```", "\"", "\\", "1"]
@@ -445,6 +467,7 @@ def main():
         encoding = dr.DeepseekV41Encoding().with_tokenizer(dr.Tokenizer.from_str(text_of))
         ours = Ours(sys.argv[1], vocabulary)
         renders, replies = int(os.environ.get("EDGE_RENDERS", "600")), int(os.environ.get("EDGE_REPLIES", "900"))
+        recorded_failures = compare_recorded(ours)
         accepted, refused, same_default, failures = compare_renders(ours, encoding, renders)
         reply_failures = compare_replies(ours, replies)
         plain = Tokenizer.from_str(json.dumps({**json.loads(text_of), "added_tokens": []}))
@@ -457,15 +480,16 @@ def main():
             return ids
 
         token_failures = compare_replies(ours, replies, dr.Tokenizer.from_str(text_of), encode)
-    for f in (failures + reply_failures + token_failures)[: int(os.environ.get("EDGE_SHOW", "3"))]:
+    for f in (recorded_failures + failures + reply_failures + token_failures)[: int(os.environ.get("EDGE_SHOW", "3"))]:
         *given, want, have = f
         want, have = str(want), str(have)
         at = next((i for i, (a, b) in enumerate(zip(want, have)) if a != b), min(len(want), len(have)))
         print(f"DIFFERS: {given}\n  theirs ...{want[max(0, at - 60):at + 100]!r}\n  ours   ...{have[max(0, at - 60):at + 100]!r}")
+    print(f"recorded counts and ids: {len(COUNTS) + 2 - len(recorded_failures)} alike, {len(recorded_failures)} differ")
     print(f"requests: {accepted} rendered alike ({same_default} in the default profile too), {refused} refused by both, {len(failures)} differ")
     print(f"replies as text: {replies - len(reply_failures)} parsed alike, {len(reply_failures)} differ")
     print(f"replies as tokens: {replies - len(token_failures)} parsed alike, {len(token_failures)} differ")
-    sys.exit(1 if failures or reply_failures or token_failures else 0)
+    sys.exit(1 if recorded_failures or failures or reply_failures or token_failures else 0)
 
 
 main()
