@@ -9,6 +9,7 @@
 #include <memory>
 #include <sstream>
 
+#include "apps/bench_limits.h"
 #include "apps/chat_prompt.h"
 #include "apps/command.h"
 #include "apps/load_report.h"
@@ -325,10 +326,39 @@ void add_shared(CLI::App* cmd, Options* o) {
   cmd->add_flag("--quiet", o->quiet, "No progress and no notices");
 }
 
+struct LimitsCommand {
+  LimitOptions options;
+  bool json = false, quick = false;
+};
+
+int run_limits(LimitsCommand c) {
+  if (c.quick) c.options.seconds = 0.1;
+  auto lines = measure_limits(read_topology(), c.options);
+  if (c.json) {
+    fmt::print("{}\n", nlohmann::ordered_json{{"results", to_json(lines)}}.dump());
+  } else {
+    fmt::print("{}", to_table(lines));
+  }
+  return 0;
+}
+
+void add_limits(CLI::App* bench, Program& program) {
+  auto c = std::make_shared<LimitsCommand>();
+  CLI::App* cmd =
+      bench->add_subcommand("limits", "What this machine can do: reads, multiplies and adds per second");
+  cmd->add_option("--threads", c->options.threads, "Most threads (default: all usable CPUs)")
+      ->check(CLI::Range(1, 4096));
+  cmd->add_option("--seconds", c->options.seconds, "Per figure")->check(CLI::Range(0.01, 60.0));
+  cmd->add_flag("--quick", c->quick, "Less time per figure");
+  cmd->add_flag("--json", c->json, "One JSON object with results[]");
+  cmd->callback([&program, c] { program.run = [c] { return run_limits(*c); }; });
+}
+
 }  // namespace
 
 void add_bench(Program& program) {
   CLI::App* bench = bench_command(program);
+  add_limits(bench, program);
   auto serve = std::make_shared<Options>(), sweep = std::make_shared<Options>();
   serve->command = "serve";
   sweep->command = "sweep";
