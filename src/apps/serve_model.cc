@@ -1,0 +1,77 @@
+// Loads a model and starts its engine (apps/serve_engine.h).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "apps/model_source.h"
+#include "apps/serve_engine.h"
+#include "engine/serving_engine.h"
+#include "host/clock.h"
+#include "host/limits.h"
+#include "host/thread_pool.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kBlockTokens = 128;
+const char* const kSyntheticText =
+    "This answer comes from the synthetic engine. It repeats one text at a steady rate, so that clients, "
+    "networks and dashboards can be tried without a model. ";
+
+// What the engine stands on, destroyed in this order after it.
+struct Owned {
+  LoadedModel model;
+  std::unique_ptr<ThreadPool> pool;
+};
+
+// A quarter of the memory that is free: weights are mapped files, and others live here too.
+int64_t default_pool_bytes() {
+  const int64_t free = usable_memory_bytes(read_memory_info(), read_cgroup_limits());
+  return std::clamp<int64_t>(free / 4, int64_t{128} << 20, int64_t{64} << 30);
+}
+
+}  // namespace
+
+Result<ServedModel> open_engine(const ServeConfig& c,
+                                const std::function<void(const std::string&)>& progress) {
+  ServedModel out;
+  const int64_t begin = now_ns();
+  auto owned = std::make_shared<Owned>();
+  DI_ASSIGN(owned->model, load_model(c.model));
+  out.notice = owned->model.notice;
+  out.name = std::filesystem::path(owned->model.dir).lexically_normal().filename().string();
+  if (out.name.empty()) out.name = std::filesystem::path(owned->model.dir).parent_path().filename().string();
+  out.tokenizer = std::make_shared<Tokenizer>(*owned->model.tokenizer);
+  out.vocab_size = owned->model.weights->config.vocab_size;
+  if (c.engine == "synthetic") {
+    out.engine = open_synthetic(*out.tokenizer, kSyntheticText, c.synthetic_tokens_per_s);
+    out.vocab_size = out.tokenizer->vocab_size();
+    return out;
+  }
+  progress(fmt::format("{}: {} loaded in {:.1f} s", out.name, owned->model.dir,
+                       static_cast<double>(now_ns() - begin) / 1e9));
+  owned->pool = std::make_unique<ThreadPool>(
+      c.threads > 0 ? static_cast<int>(std::min<int64_t>(c.threads, 4096)) : ThreadPool::usable_cpus());
+  EngineConfig e;
+  if (c.kv_tokens > 0) {
+    e.pool_blocks = std::max<int64_t>(1, (c.kv_tokens + kBlockTokens - 1) / kBlockTokens);
+  } else {
+    e.pool_bytes = default_pool_bytes();
+  }
+  e.max_running = c.max_running;
+  e.max_waiting = std::max<int64_t>(4096, c.max_queued_requests * c.max_choices);
+  e.context_tokens = c.context_tokens;
+  if (!c.speculate) e.drafts = 0;
+  if (c.step_tokens > 0) e.chunk_max_tokens = c.step_tokens;
+  DI_ASSIGN(out.engine,
+            make_engine(owned->model.weights.get(), owned->pool.get(), e, [] { return now_ns(); }));
+  const EngineStats s = out.engine->stats();
+  progress(fmt::format("engine ready after {:.1f} s: {} threads, context {} tokens, cache for {} tokens",
+                       static_cast<double>(now_ns() - begin) / 1e9, owned->pool->threads(),
+                       out.engine->context_tokens(), s.blocks_total * kBlockTokens));
+  out.owner = std::move(owned);
+  return out;
+}
+
+}  // namespace deepinfer
