@@ -27,6 +27,7 @@ void add_economics(Program& program);
 void add_cachesim(Program& program);
 void add_serve(Program& program);
 void add_bench(Program& program);
+void add_batch(Program& program);
 
 // The parent of all benches, made when first asked for: `deepinfer bench NAME`.
 CLI::App* bench_command(Program& program);

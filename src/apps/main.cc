@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   deepinfer::add_cachesim(program);
   deepinfer::add_serve(program);
   deepinfer::add_bench(program);
+  deepinfer::add_batch(program);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

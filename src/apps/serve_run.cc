@@ -65,9 +65,10 @@ AdmissionGate::Answer FleetGate::admit(const Caller& c, int64_t prompt, int64_t 
   return a;
 }
 
-Result<std::unique_ptr<RunningServer>> RunningServer::start(const ServeConfig& config, ServedModel model) {
+Result<std::unique_ptr<RunningServer>> RunningServer::start(const ServeConfig& config, ServedModel model,
+                                                            bool listen) {
   std::unique_ptr<RunningServer> server(new RunningServer());
-  if (Status s = server->open(config, std::move(model)); !s.ok()) return s;
+  if (Status s = server->open(config, std::move(model), listen); !s.ok()) return s;
   return server;
 }
 
@@ -134,7 +135,7 @@ HttpServerOptions RunningServer::http_options() const {
   return h;
 }
 
-Status RunningServer::open(const ServeConfig& config, ServedModel model) {
+Status RunningServer::open(const ServeConfig& config, ServedModel model, bool listen) {
   config_ = config;
   DI_TRY(validate(config_));
   model_ = std::move(model);
@@ -173,12 +174,14 @@ Status RunningServer::open(const ServeConfig& config, ServedModel model) {
   s.created = wall_time_ns() / 1'000'000'000;
   s.server_info = [this] { return info(); };
   s.http = [this] {
+    if (http_ == nullptr) return HttpGauges{};
     const HttpCounters& c = http_->counters();
     return HttpGauges{c.accepted, c.refused, c.open, c.timeouts, c.slow_readers};
   };
   s.files = console_files();
   service_ = std::make_unique<Service>(std::move(s), std::move(calls), std::move(keys));
 
+  if (!listen) return {};
   HttpServerOptions h = http_options();
   h.on_end = [this](const ExchangeRecord& r) { service_->on_end(r); };
   DI_ASSIGN(http_,

@@ -49,10 +49,14 @@ class FleetGate : public AdmissionGate {
 
 class RunningServer {
  public:
-  static Result<std::unique_ptr<RunningServer>> start(const ServeConfig& config, ServedModel model);
+  // `listen` false: no listeners; requests come through handle() only.
+  static Result<std::unique_ptr<RunningServer>> start(const ServeConfig& config, ServedModel model,
+                                                      bool listen = true);
   ~RunningServer();
 
   const std::vector<std::string>& addresses() const { return http_->addresses(); }
+  // A request from inside the process. Threads: the exchange's loop thread.
+  void handle(std::shared_ptr<Exchange> exchange) { service_->handle(exchange); }
   Json info() const;
 
   // Readiness off, new work is refused, unfinished answers have `grace_ns`. Calling it again with less
@@ -73,7 +77,7 @@ class RunningServer {
 
  private:
   RunningServer() = default;
-  Status open(const ServeConfig& config, ServedModel model);
+  Status open(const ServeConfig& config, ServedModel model, bool listen);
   Status open_keys(ApiKeys* keys) const;
   std::shared_ptr<Preparer> make_preparer(Status* status) const;
   HttpServerOptions http_options() const;
