@@ -22,6 +22,7 @@ void add_selfcheck(Program& program);
 void add_doctor(Program& program);
 void add_render(Program& program);
 void add_parse(Program& program);
+void add_grammar(Program& program);
 void add_eval(Program& program);
 void add_economics(Program& program);
 void add_cachesim(Program& program);

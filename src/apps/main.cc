@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   deepinfer::add_selfcheck(program);
   deepinfer::add_render(program);
   deepinfer::add_parse(program);
+  deepinfer::add_grammar(program);
   deepinfer::add_doctor(program);
   deepinfer::add_eval(program);
   deepinfer::add_economics(program);
