@@ -164,7 +164,7 @@ void any_markup(uint8_t flags, Bytes in) {
   DI_CHECK(f.calls == joined && f.text == told && f.reasoning == thought,
            "the result depends on how tokens are grouped");
   DI_CHECK(f.usage.reasoning_tokens <= f.usage.completion_tokens, "more reasoning than tokens");
-  // One protocol a run: checking every event of all three would be most of the time.
+  // One protocol a run, and events in one run of eight: reading every event would be most of the time.
   auto p = static_cast<Protocol>(ids.size() % 3);
   ResponseInfo info;
   info.id = "R";
@@ -174,7 +174,7 @@ void any_markup(uint8_t flags, Bytes in) {
   std::vector<Event> events;
   for (const OutputChunk& c : chunks) writer->write(c, &events), recorder.write(c);
   DI_CHECK(parse_json(writer->final_object()).ok(), "the final object is no JSON");
-  for (const Event& e : events)
+  for (const Event& e : ids.size() / 3 % 8 == 0 ? events : std::vector<Event>())
     DI_CHECK(e.data == "[DONE]" || parse_json(e.data).ok(), "an event is no JSON");
   if (!parser.repeatable()) return;
   bool thinking = parsing.stage == ReasoningStage::kStart;
