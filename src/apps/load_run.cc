@@ -77,6 +77,7 @@ class Driver {
     r.sampling = options_.sampling;
     r.sampling.seed += session * 1000 + s.turn;
     r.speculate = options_.speculate;
+    r.stop_ids = options_.stop_ids;
     r.exact_hits = options_.exact_hits;
     r.use_cache = options_.use_cache;
     r.priority = options_.priority;

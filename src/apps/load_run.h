@@ -16,6 +16,7 @@ struct DriveOptions {
   int64_t concurrency = 0;  // sessions at a time; 0: open loop
   SamplingParams sampling;  // the seed of a request is this plus its number
   bool speculate = true;
+  std::vector<int32_t> stop_ids;  // ascending; empty: every answer has the length the workload says
   bool exact_hits = false, use_cache = true;
   int64_t deadline_ns = 0;  // after submission; 0: none
   int priority = 0;

@@ -82,7 +82,7 @@ void Forward<A>::Impl::attend_rows(int l, const RowSet& rows) {
   auto gather = [&](int64_t t, A* out) {
     const SpanRows& s = rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(t)])];
     int64_t p = rows.position[static_cast<size_t>(t)];
-    int64_t floor = role.decoder ? s.sequence->decoder_floor : s.sequence->encoder_floor;
+    int64_t floor = s.sequence->window_floor(role.decoder, p);
     const RecordRing& ring = s.sequence->window[static_cast<size_t>(l)];
     int64_t n = 0;
     for (int64_t at = std::max({floor, p - c.sliding_window + 1, int64_t{0}}); at <= p; ++at, ++n) {

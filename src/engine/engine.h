@@ -94,6 +94,18 @@ struct EngineEvent {
   RequestTimes times;                       // kFinished
 };
 
+// How speculation fares. Counters only grow but for `on` and `drifting`.
+struct SpeculationStats {
+  bool on = true, drifting = false;  // off: drafting does not pay now; drifting: confidences promise too much
+  int64_t draft_passes = 0, switched_off = 0, switched_on = 0, trials = 0, drift_alarms = 0,
+          origin_alarms = 0;
+  struct Position {
+    int64_t verified = 0, accepted = 0;
+    double predicted = 0;  // sum of the survival predicted for what was verified
+  };
+  std::vector<Position> position;  // by place in the block
+};
+
 // Counters only grow; gauges are of now.
 struct EngineStats {
   int64_t submitted = 0, finished = 0, cancelled = 0, refused = 0, expired = 0, failed = 0;
@@ -101,6 +113,7 @@ struct EngineStats {
   int64_t replayed_hits = 0, preemptions = 0, wasted_tokens = 0, skipped_snapshots = 0;
   int64_t evicted_blocks = 0, evicted_snapshots = 0, stalls = 0, floors_lost = 0;
   int64_t drafted_tokens = 0, verified_tokens = 0, accepted_tokens = 0;
+  SpeculationStats speculation;
   int64_t steps = 0, prefill_rows = 0, decode_rows = 0, decoder_rows = 0;
   int64_t forward_ns = 0, draft_ns = 0, sample_ns = 0, schedule_ns = 0;
   int64_t overlapped_ns = 0;  // of schedule_ns, while a step was being executed

@@ -208,6 +208,7 @@ ForwardResult<A> Forward<A>::Impl::run(const std::vector<RowSpan>& spans, Forwar
   ForwardResult<A> result;
   result.vocab = c.vocab_size;
   RowSet rows = make_rows(spans);
+  touched_experts = 0;
   if (trace != nullptr) trace->layers.assign(static_cast<size_t>(c.num_hidden_layers), {});
   int half = c.first_decoder_layer();
   if (rows.size() > 0) {
@@ -243,6 +244,7 @@ ForwardResult<A> Forward<A>::Impl::run(const std::vector<RowSpan>& spans, Forwar
       phase.run();
     }
   }
+  result.experts = touched_experts;
   for (const RowSpan& s : spans) {
     s.sequence->length = s.end;
     note_written(*s.sequence, s.end);

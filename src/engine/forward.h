@@ -47,6 +47,7 @@ struct ForwardResult {
     int64_t position = 0;
   };
   std::vector<Row> rows;  // one per logits row
+  int64_t experts = 0;    // distinct routed experts that the rows touched, summed over the layers
   const A* row(size_t i) const { return logits.data() + i * static_cast<size_t>(vocab); }
 };
 

@@ -84,6 +84,7 @@ struct Forward<A>::Impl {
   std::vector<int32_t> route_ids;         // [T, K]
   std::vector<A> engram_rows, engram_kv;  // [T, lookup width], [T, (hc+1)*H]
   std::vector<A> main_features;           // [rows of the decoder set, taps*H]
+  int64_t touched_experts = 0;            // distinct per layer, since the call began
   std::vector<std::vector<A>> worker;     // per-thread scratch
   std::vector<std::vector<int32_t>> worker_int;
 

@@ -57,6 +57,7 @@ void Forward<A>::Impl::moe(const BlockWeights& b, int experts, int top_k, const 
     int64_t n = first[static_cast<size_t>(e) + 1] - first[static_cast<size_t>(e)];
     if (n > 0) groups.push_back({&b.experts[static_cast<size_t>(e)], first[static_cast<size_t>(e)], n});
   }
+  touched_experts += static_cast<int64_t>(groups.size());
   groups.push_back({&b.shared, slots, T});
 
   // Gate and up of a range of the inner width, then the activation of that range: no barrier between them.

@@ -70,7 +70,7 @@ void SequenceState::reset() {
   images.clear();
   blocks.clear();
   length = written_ = 0;
-  encoder_floor = publish_from = decoder_floor = 0;
+  encoder_floor = publish_from = decoder_floor = encoder_mask = decoder_mask = 0;
   for (auto* rings : {&window, &draft, &tails}) {
     for (RecordRing& r : *rings) r.clear();
   }

@@ -83,6 +83,16 @@ struct SequenceState {
   int64_t encoder_floor = 0;
   int64_t publish_from = 0;
   int64_t decoder_floor = 0;
+  // The same floors the other way, for `replaycheck`: rows below run too, in full layout, and no row at or
+  // after the mask sees them. 0 when serving.
+  int64_t encoder_mask = 0, decoder_mask = 0;
+
+  // The lowest position whose window record a row may read.
+  int64_t window_floor(bool decoder, int64_t position) const {
+    int64_t mask = decoder ? decoder_mask : encoder_mask;
+    int64_t floor = decoder ? decoder_floor : encoder_floor;
+    return position >= mask && mask > floor ? mask : floor;
+  }
 
   bool in_image(int64_t position) const { return image_at(position) != nullptr; }
   const ImageSpan* image_at(int64_t position) const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/acceptance.h"
 #include "engine/step_runner.h"
 
 namespace deepinfer {
@@ -36,9 +37,10 @@ struct StepRunner::Sequence {
   std::shared_ptr<const NewSequence> origin;
   SamplingParams sampling;               // with the choice's own seed
   std::unique_ptr<SequenceState> state;  // null while it is preempted
-  bool entered = false;                  // the window its rows continue from is in place
-  std::vector<int32_t> tokens;           // while it has no state
-  TokenHistory history;                  // when penalties count
+  policy::StateOrigin window_from = policy::StateOrigin::kCold;
+  bool entered = false;         // the window its rows continue from is in place
+  std::vector<int32_t> tokens;  // while it has no state
+  TokenHistory history;         // when penalties count
   bool counts = false;
   std::unique_ptr<TokenConstraint> constraint;  // has taken every token produced
   int64_t produced = 0;
@@ -52,9 +54,12 @@ struct StepRunner::Work {
   Sequence* s = nullptr;
   const policy::RowRun* run = nullptr;
   RunOutcome* outcome = nullptr;
-  RowSpan rows;                         // the part that runs together with the others
-  std::vector<int32_t> drafts;          // guesses for rows after the first
-  size_t first_row = 0, row_count = 0;  // in the logits
+  RowSpan rows;  // the part that runs together with the others
+  int64_t most_drafts = 0;
+  std::vector<float> confidence;         // the head's logits, if the draft stages guessed
+  std::vector<Distribution> drawn_from;  // ratio rule: what each draft was drawn from
+  std::vector<int32_t> drafts;           // guesses for rows after the first
+  size_t first_row = 0, row_count = 0;   // in the logits
 };
 
 }  // namespace deepinfer

@@ -64,6 +64,7 @@ class ServingEngineImpl final : public ServingEngine {
     std::unique_ptr<BlockArena> arena;
     policy::SchedulerState state;
     policy::CostModel calibrated;
+    policy::CurvesMeasured curves;
     PrefixIdentity identity;
     RequestLimits limits;
     EngineConfig config;
@@ -74,7 +75,7 @@ class ServingEngineImpl final : public ServingEngine {
       : p_(std::move(parts)),
         scheduler_(p_.state.config),
         runner_(p_.model, p_.pool, p_.arena.get(), runner_options(p_)),
-        loop_(std::move(p_.state), p_.config.on_policy_event) {
+        loop_(std::move(p_.state), p_.config.plan_late, p_.config.on_policy_event) {
     stats_ = loop_.stats();
     executor_thread_ = std::thread([this] { run_executor(); });
     loop_thread_ = std::thread([this] { run_loop(); });
@@ -121,6 +122,9 @@ class ServingEngineImpl final : public ServingEngine {
   static StepRunnerOptions runner_options(const Parts& p) {
     StepRunnerOptions o;
     o.drafts = static_cast<int>(p.state.config.drafts);
+    o.ratio_rule = p.config.acceptance == EngineConfig::Acceptance::kRatio;
+    o.speculation = p.config.speculation;
+    o.curves = p.curves;
     o.snapshot_slots = p.state.config.snapshot_slots;
     o.poison_blocks = p.config.poison_blocks;
     o.trace = p.config.trace;
@@ -308,12 +312,21 @@ void ServingEngineImpl::post_orders(int64_t now) {
   }
 }
 
-// Hands out events and figures.
+// Hands out figures and then events, so that who sees an end sees it counted.
 void ServingEngineImpl::publish(int64_t busy_from, int64_t begin_ns) {
   std::vector<EngineEvent> events = loop_.take_events();
   int64_t ended = 0;
   for (const EngineEvent& e : events) ended += e.kind == EngineEvent::Kind::kFinished ? 1 : 0;
   int64_t emit_ns = p_.clock();
+  schedule_ns_ += emit_ns - begin_ns;
+  overlapped_ns_ += busy_.read(emit_ns) - busy_from;
+  EngineStats s = loop_.stats();
+  s.schedule_ns = schedule_ns_;
+  s.overlapped_ns = overlapped_ns_;
+  {
+    std::lock_guard lock(stats_mutex_);
+    stats_ = s;
+  }
   if (!events.empty()) {
     {
       std::lock_guard lock(events_mutex_);
@@ -322,18 +335,9 @@ void ServingEngineImpl::publish(int64_t busy_from, int64_t begin_ns) {
     }
     events_changed_.notify_all();
   }
-  int64_t end_ns = p_.clock();
-  schedule_ns_ += end_ns - begin_ns;
-  overlapped_ns_ += busy_.read(end_ns) - busy_from;
-  EngineStats s = loop_.stats();
-  s.schedule_ns = schedule_ns_;
-  s.overlapped_ns = overlapped_ns_;
-  if (p_.config.trace != nullptr) {
-    p_.config.trace->span("plan", TraceTrack::kLoop, s.steps, begin_ns, emit_ns);
-    p_.config.trace->span("emit", TraceTrack::kLoop, s.steps, emit_ns, end_ns);
-  }
-  std::lock_guard lock(stats_mutex_);
-  stats_ = s;
+  if (p_.config.trace == nullptr) return;
+  p_.config.trace->span("plan", TraceTrack::kLoop, s.steps, begin_ns, emit_ns);
+  p_.config.trace->span("emit", TraceTrack::kLoop, s.steps, emit_ns, p_.clock());
 }
 
 void ServingEngineImpl::run_loop() {
@@ -420,6 +424,19 @@ policy::SchedulerConfig scheduler_of(const EngineConfig& c, const ModelConfig& m
   return s;
 }
 
+// Depths and modes that the model's block allows.
+Status set_speculation(const ModelConfig& model, const policy::SchedulerConfig& scheduler,
+                       EngineConfig* config) {
+  policy::SpeculationConfig& s = config->speculation;
+  if (model.drafts() == 0 || scheduler.drafts == 0) {
+    s = {};
+    s.mode = policy::SpeculationMode::kOff;
+    return {};
+  }
+  s.drafts = s.calibration.positions = model.drafts();
+  return policy::validate(s);
+}
+
 Result<std::unique_ptr<ServingEngine>> build(std::unique_ptr<Forward<float>> owned, Forward<float>* model,
                                              const ModelWeights& weights, ThreadPool* pool,
                                              const EngineConfig& config, EngineClock clock) {
@@ -445,6 +462,10 @@ Result<std::unique_ptr<ServingEngine>> build(std::unique_ptr<Forward<float>> own
                                config.tokenizer_digest);
   p.limits.context = scheduler.context_tokens;
   p.config = config;
+  DI_TRY(set_speculation(m, scheduler, &p.config));
+  if (p.config.speculation.mode == policy::SpeculationMode::kDynamic)
+    p.curves = measure_curves(model, p.arena.get(), config.calibrate_ns / 2,
+                              scheduler.max_running * (1 + scheduler.drafts), scheduler.max_running, clock);
   p.clock = std::move(clock);
   return std::unique_ptr<ServingEngine>(new ServingEngineImpl(std::move(p)));
 }

@@ -13,6 +13,7 @@
 #include "engine/forward.h"
 #include "engine/trace.h"
 #include "policy/scheduler.h"
+#include "policy/speculation.h"
 
 namespace deepinfer {
 
@@ -23,14 +24,19 @@ struct EngineConfig {
   int64_t max_running = 64;               // choices that hold caches at once
   int64_t max_waiting = 4096;             // choices in line; a request beyond is kResourceExhausted
   int64_t context_tokens = 0;             // 0: the model's; more than that is refused at start-up
-  int64_t keep_tokens = 0;    // decoder rows at a prompt's end; 0: window + drafts + 1; VENDOR: 140
-  int drafts = -1;            // guesses verified per decode row; -1: the model's, 0: none
+  int64_t keep_tokens = 0;  // decoder rows at a prompt's end; 0: window + drafts + 1; VENDOR: 140
+  int drafts = -1;          // most guesses verified per decode row; -1: the model's, 0: none
+  policy::SpeculationConfig speculation;  // how many of them; its `drafts` is set from the model
+  // How a guess is judged. kShared: by the target's own draw, which no guess can change. kRatio: by the
+  // classical rule, whose answers depend on how much was guessed; the distribution is the same.
+  enum class Acceptance : uint8_t { kShared, kRatio } acceptance = Acceptance::kShared;
   bool exact_hits = false;    // for every request (see EngineRequest::exact_hits)
   bool cap_snapshots = true;  // see policy::SchedulerConfig
   int64_t chunk_max_tokens = 32768;
   int64_t batch_budget_ns = 400'000'000;
   int64_t interactive_budget_ns = 100'000'000;
   int max_in_flight = 2;  // 1: decide only when nothing is being executed
+  bool plan_late = true;  // decide the next step towards the end of a long one: who comes meanwhile is in it
   // Cost of steps: measured at start-up for at most so long (0: not at all), then refitted from what runs.
   int64_t calibrate_ns = 1'000'000'000;
   policy::CostModel cost;  // until measured
@@ -71,5 +77,8 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelWeights* weights, ThreadP
 policy::CostModel calibrate_cost(Forward<float>* model, BlockArena* arena, int64_t budget_ns,
                                  int64_t context_tokens, const policy::CostModel& fallback,
                                  const EngineClock& clock);
+// Measures verification rows and draft passes for at most budget_ns; empty curves without drafts or time.
+policy::CurvesMeasured measure_curves(Forward<float>* model, BlockArena* arena, int64_t budget_ns,
+                                      int64_t most_rows, int64_t most_requests, const EngineClock& clock);
 
 }  // namespace deepinfer

@@ -30,8 +30,16 @@ struct ServingLoop::Live {
   bool approximate = false;  // the first answer follows from a replayed window
 };
 
-ServingLoop::ServingLoop(policy::SchedulerState state, std::function<void(const policy::Event&)> on_event)
-    : state_(std::move(state)), on_event_(std::move(on_event)) {}
+ServingLoop::ServingLoop(policy::SchedulerState state, bool plan_late,
+                         std::function<void(const policy::Event&)> on_event)
+    : state_(std::move(state)), on_event_(std::move(on_event)), plan_late_(plan_late) {}
+
+void ServingLoop::hold_planning(int64_t now_ns, double predicted_ns) {
+  // Shorter steps are not worth a timer.
+  constexpr double kShortNs = 4e6, kPart = 0.75;
+  plan_from_ns_ =
+      plan_late_ && predicted_ns > kShortNs ? now_ns + static_cast<int64_t>(kPart * predicted_ns) : 0;
+}
 
 ServingLoop::~ServingLoop() = default;
 
@@ -203,7 +211,7 @@ void ServingLoop::take_outcome(const policy::RowRun& run, RunOutcome* out, int64
   if (it == choices_.end()) return;  // over meanwhile: nothing is delivered after the end
   Choice* c = it->second.get();
   Live* live = c->live;
-  c->usage.drafted_tokens += out->drafted;
+  c->usage.drafted_tokens += out->verified;
   c->usage.accepted_tokens += out->accepted;
   if (!out->prompt_logprobs.empty() || out->yielded) {
     bool first = !c->started;
@@ -223,7 +231,7 @@ void ServingLoop::take_outcome(const policy::RowRun& run, RunOutcome* out, int64
     events_.push_back(std::move(e));
   }
   totals_.drafted_tokens += out->drafted;
-  totals_.verified_tokens += out->drafted;
+  totals_.verified_tokens += out->verified;
   totals_.accepted_tokens += out->accepted;
 }
 
@@ -241,6 +249,8 @@ void ServingLoop::finish(StepOutcome outcome, int64_t now_ns) {
     f.results.push_back(outcome.runs[i].result);
   }
   happen(f);
+  flying_ns_.pop_front();
+  if (!flying_ns_.empty()) hold_planning(now_ns, flying_ns_.front());
   for (size_t i = 0; i < runs.size(); ++i) {
     RunOutcome& out = outcome.runs[i];
     auto it = choices_.find(runs[i].seq);
@@ -260,6 +270,7 @@ void ServingLoop::finish(StepOutcome outcome, int64_t now_ns) {
   totals_.draft_ns += outcome.draft_ns;
   totals_.sample_ns += outcome.sample_ns;
   totals_.last_step_ns = outcome.end_ns;
+  totals_.speculation = std::move(outcome.speculation);
 }
 
 namespace {
@@ -323,6 +334,8 @@ void ServingLoop::adopt(const policy::StepPlan& plan, int64_t now_ns, StepOrder*
     order->admit.push_back(std::move(admit));
   }
   if (!plan.launches()) return;
+  flying_ns_.push_back(plan.predicted_ns);
+  if (flying_ns_.size() == 1) hold_planning(now_ns, plan.predicted_ns);
   order->step = plan.step;
   order->new_blocks = plan.new_blocks;
   order->runs = plan.runs;
@@ -333,8 +346,10 @@ std::optional<StepOrder> ServingLoop::next_order(int64_t now_ns) {
     while (!live_.empty()) cancel(live_.begin()->second->id, now_ns);
   }
   StepOrder order;
-  policy::StepPlan plan = policy::decide(state_, {now_ns, 0});
-  if (does_something(plan)) adopt(plan, now_ns, &order);
+  if (state_.in_flight.empty() || now_ns >= plan_from_ns_) {
+    policy::StepPlan plan = policy::decide(state_, {now_ns, 0});
+    if (does_something(plan)) adopt(plan, now_ns, &order);
+  }
   order.forget = std::move(forget_);
   forget_.clear();
   bool empty = raw(order.step) == 0 && order.forget.empty() && order.suspend.empty() && order.admit.empty();
@@ -346,6 +361,8 @@ int64_t ServingLoop::next_wake_ns(int64_t now_ns) const {
   int64_t wake = live_.empty() ? INT64_MAX : drain_deadline_ns_;
   if (!state_.deadlines.empty()) wake = std::min(wake, state_.deadlines.begin()->first);
   // Work that neither runs nor could be planned depends on something outside: look again now and then.
+  bool may_plan = in_flight() > 0 && in_flight() < state_.config.max_in_flight;
+  if (may_plan && now_ns < plan_from_ns_) wake = std::min(wake, plan_from_ns_);
   constexpr int64_t kRetryNs = 10'000'000;
   if (state_.in_flight.empty() && !choices_.empty()) wake = std::min(wake, now_ns + kRetryNs);
   return wake;

@@ -4,6 +4,7 @@
 // owner (the loop thread).
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,7 +25,10 @@ struct Submission {
 
 class ServingLoop {
  public:
-  ServingLoop(policy::SchedulerState state, std::function<void(const policy::Event&)> on_event);
+  // plan_late: while a long step is being executed, decide the next one only towards its end, so that who
+  // comes meanwhile is in it. A prediction that was too long costs the overlap of one decision.
+  ServingLoop(policy::SchedulerState state, bool plan_late,
+              std::function<void(const policy::Event&)> on_event);
   ~ServingLoop();
 
   void submit(const Submission& submission, int64_t now_ns);
@@ -58,6 +62,8 @@ class ServingLoop {
   void adopt(const policy::StepPlan& plan, int64_t now_ns, StepOrder* order);
   void take_outcome(const policy::RowRun& run, RunOutcome* out, int64_t now_ns);
   void count_finish(Finish finish);
+  // A step with this prediction begins to be executed.
+  void hold_planning(int64_t now_ns, double predicted_ns);
 
   policy::SchedulerState state_;
   std::function<void(const policy::Event&)> on_event_;
@@ -66,7 +72,10 @@ class ServingLoop {
   std::vector<policy::SeqId> forget_;                         // for the next order
   std::vector<EngineEvent> events_;
   uint64_t last_seq_ = 0;
-  int64_t held_ = 0;  // choices that wait for their first one
+  bool plan_late_ = false;
+  int64_t plan_from_ns_ = 0;      // no decision before, while a step is in flight
+  std::deque<double> flying_ns_;  // predictions of the steps in flight
+  int64_t held_ = 0;              // choices that wait for their first one
   int64_t drain_deadline_ns_ = INT64_MAX;
   bool draining_ = false;
   EngineStats totals_;  // what the policy does not count

@@ -30,9 +30,25 @@ void StepRunner::score_prompt(Sequence* s, const ForwardResult<float>& r, size_t
   }
 }
 
-// The target's own token for a position; -1 and the reason if there is none.
-int32_t StepRunner::pick(Sequence* s, const float* row, int64_t position, std::vector<float>* scratch,
-                         std::vector<uint32_t>* mask, Status* why) {
+namespace {
+
+// The target's draw, or the ratio rule's when `d` is given.
+int32_t pick_from(const float* logits, int64_t vocab, int64_t position, const SamplingParams& p,
+                  const DrawRules& rules, const Distribution* drawn_from, const int32_t* guess,
+                  bool ratio_rule) {
+  if (!ratio_rule) return draw(logits, vocab, position, p, rules);
+  Distribution target = distribution(logits, vocab, p, rules);
+  if (target.empty()) return -1;
+  if (guess == nullptr || drawn_from == nullptr) return draw_bonus(target, p.seed, position);
+  return accept_by_ratio(target, *drawn_from, *guess, p.seed, position).token;
+}
+
+}  // namespace
+
+// The token for a position; -1 and the reason if there is none. `i`: which of the step's rows; its draft, if
+// it has one, is work.drafts[i].
+int32_t StepRunner::pick(Sequence* s, const float* row, int64_t position, const Work& work, size_t i,
+                         std::vector<float>* scratch, std::vector<uint32_t>* mask, Status* why) {
   const EngineRequest& r = s->request();
   const float* logits = row;
   if (adjusts_logits(s->sampling)) {
@@ -47,11 +63,16 @@ int32_t StepRunner::pick(Sequence* s, const float* row, int64_t position, std::v
     mask->assign(static_cast<size_t>((vocab_ + 31) / 32), 0);
     if (s->constraint->mask(*mask)) rules.mask = *mask;
   }
-  int32_t id = draw(logits, vocab_, position, s->sampling, rules);
+  const int32_t* guess = i < work.drafts.size() ? &work.drafts[i] : nullptr;
+  const Distribution* drawn_from = i < work.drawn_from.size() ? &work.drawn_from[i] : nullptr;
+  auto decide = [&] {
+    return pick_from(logits, vocab_, position, s->sampling, rules, drawn_from, guess, options_.ratio_rule);
+  };
+  int32_t id = decide();
   if (id < 0 && early && s->constraint != nullptr) {
     // The output may only end here: what it must match goes before how long it should be.
     rules.also_banned = {};
-    id = draw(logits, vocab_, position, s->sampling, rules);
+    id = decide();
   }
   if (id >= 0) return id;
   bool finite = std::any_of(row, row + vocab_, [](float v) { return std::isfinite(v); });
@@ -106,7 +127,7 @@ void StepRunner::verify(const ForwardResult<float>& logits, Work* work, std::vec
   int32_t id = -1;
   for (size_t i = 0; i <= work->drafts.size() && !done; ++i) {
     const float* row = logits.row(first + i);
-    id = pick(s, row, base + 1 + static_cast<int64_t>(i), scratch, &mask, &out->status);
+    id = pick(s, row, base + 1 + static_cast<int64_t>(i), *work, i, scratch, &mask, &out->status);
     if (id < 0) {
       out->finish = Finish::kError;
       out->result.failed = done = true;
@@ -117,7 +138,7 @@ void StepRunner::verify(const ForwardResult<float>& logits, Work* work, std::vec
     out->result.failed = done && out->finish == Finish::kError;
     if (i == work->drafts.size() || work->drafts[i] != id) break;
   }
-  out->drafted = static_cast<int64_t>(work->drafts.size());
+  out->verified = static_cast<int64_t>(work->drafts.size());
   out->accepted = std::max<int64_t>(0, decided - 1);
   out->result.new_tokens = decided;
   out->result.finished = s->over = done;

@@ -48,7 +48,7 @@ struct RunOutcome {
   bool dropped = false;                     // not run: the choice was over
   Finish finish = Finish::kStop;            // when result.finished
   Status status;
-  int64_t drafted = 0, accepted = 0;
+  int64_t drafted = 0, verified = 0, accepted = 0;
 };
 
 struct StepOutcome {
@@ -58,6 +58,7 @@ struct StepOutcome {
   int64_t begin_ns = 0, end_ns = 0;
   int64_t forward_ns = 0, draft_ns = 0, sample_ns = 0;
   int64_t prefill_rows = 0, decode_rows = 0, decoder_rows = 0, dropped_rows = 0;
+  SpeculationStats speculation;  // after the step
 };
 
 }  // namespace deepinfer

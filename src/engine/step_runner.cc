@@ -16,7 +16,10 @@ StepRunner::StepRunner(Forward<float>* model, ThreadPool* pool, BlockArena* aren
       options_(options),
       vocab_(model->config().vocab_size),
       block_tokens_(model->layout().block_tokens),
-      snapshots_(static_cast<size_t>(options.snapshot_slots)) {}
+      speculation_(*policy::make_speculation(options.speculation)),
+      snapshots_(static_cast<size_t>(options.snapshot_slots)) {
+  policy::apply(&speculation_, options.curves);
+}
 
 StepRunner::~StepRunner() = default;
 
@@ -39,6 +42,7 @@ void StepRunner::settle(const StepOrder& order) {
     if (it == sequences_.end()) continue;  // it never got as far as this thread
     suspend(it->second.get());
     sequences_.erase(it);
+    policy::apply(&speculation_, policy::SequenceGone{id});
   }
   for (policy::SeqId id : order.suspend) suspend(sequences_.at(raw(id)).get());
   for (const AdmitOrder& a : order.admit) {
@@ -58,6 +62,9 @@ void StepRunner::settle(const StepOrder& order) {
     s->state->tokens = std::move(s->tokens);
     s->tokens.clear();
     s->state->images = s->request().images;
+    s->window_from = a.fresh == nullptr ? policy::StateOrigin::kResumed
+                     : a.blocks.empty() ? policy::StateOrigin::kCold
+                                        : policy::StateOrigin::kHit;
     for (policy::BlockId id : a.blocks) s->state->blocks.push_back(raw(id));
   }
 }
@@ -118,9 +125,8 @@ bool StepRunner::prepare(const StepOrder& order, const policy::RowRun& run, Work
   if (run.prefill) {
     prepare_prefill(run, work, out);
   } else {
-    prepare_decode(run, work, out);
+    prepare_decode(work);
   }
-  out->decoder_rows += policy::decoder_rows(work->rows.begin, work->rows.end, run.decoder_floor);
   return true;
 }
 
@@ -147,55 +153,17 @@ void StepRunner::prepare_prefill(const policy::RowRun& run, Work* work, StepOutc
   capture(run, begin, end, &work->rows);
 }
 
-void StepRunner::prepare_decode(const policy::RowRun& run, Work* work, StepOutcome* out) {
+void StepRunner::prepare_decode(Work* work) {
   Sequence* s = work->s;
-  SequenceState& state = *s->state;
-  int64_t begin = state.length;
-  DI_CHECK(
-      begin >= run.begin && begin <= run.begin_max && static_cast<int64_t>(state.tokens.size()) == begin + 1,
-      fmt::format("decode planned at {} to {}, sequence at {} of {}", run.begin, run.begin_max, begin,
-                  state.tokens.size()));
+  const policy::RowRun& run = *work->run;
+  int64_t begin = s->state->length;
+  DI_CHECK(begin >= run.begin && begin <= run.begin_max &&
+               static_cast<int64_t>(s->state->tokens.size()) == begin + 1,
+           fmt::format("decode planned at {} to {}, sequence at {} of {}", run.begin, run.begin_max, begin,
+                       s->state->tokens.size()));
   // The last allowed token needs no successor.
-  int64_t most = std::min<int64_t>(run.drafts, s->request().max_tokens - s->produced - 1);
-  if (s->request().speculate && most > 0) guess(s, most, &work->drafts, out);
-  state.tokens.insert(state.tokens.end(), work->drafts.begin(), work->drafts.end());
-  int64_t end = begin + 1 + static_cast<int64_t>(work->drafts.size());
-  out->decode_rows += end - begin;
-  work->rows = {&state, begin, end, begin};
-  capture(run, begin, end, &work->rows);
-}
-
-// What the constraint leaves no choice about needs no model; otherwise one pass of the draft stages.
-void StepRunner::guess(Sequence* s, int64_t most, std::vector<int32_t>* drafts, StepOutcome* out) {
-  if (s->constraint != nullptr) *drafts = s->constraint->forced(static_cast<int>(most));
-  if (drafts->empty() && model_->config().drafts() > 0 && options_.drafts > 0) {
-    int64_t t = options_.now_ns();
-    DrawRules rules{s->request().banned_ids, {}, {}};
-    auto take = [&](const float* logits, int64_t vocab, int64_t position) {
-      return std::max(draw(logits, vocab, position, s->sampling, rules), 0);
-    };
-    *drafts = model_->draft(*s->state, s->state->tokens.back(), take).tokens;
-    int64_t end = options_.now_ns();
-    out->draft_ns += end - t;
-    span("draft", raw(out->step), t, end);
-  }
-  if (static_cast<int64_t>(drafts->size()) > most) drafts->resize(static_cast<size_t>(most));
-  cut_drafts(s, drafts);
-}
-
-// No row for what cannot be accepted: nothing follows a stop id, nor what the constraint forbids.
-void StepRunner::cut_drafts(Sequence* s, std::vector<int32_t>* drafts) {
-  size_t keep = 0;
-  int taken = 0;
-  for (; keep < drafts->size(); ++keep) {
-    int32_t id = (*drafts)[keep];
-    if (s->is_stop(id)) break;
-    if (s->constraint == nullptr) continue;
-    if (!s->constraint->accept(id)) break;
-    ++taken;
-  }
-  if (taken > 0) s->constraint->rollback(taken);
-  drafts->resize(keep);
+  work->most_drafts = std::min<int64_t>(run.drafts, s->request().max_tokens - s->produced - 1);
+  if (!s->request().speculate) work->most_drafts = 0;
 }
 
 StepOutcome StepRunner::execute(const StepOrder& order) {
@@ -207,13 +175,17 @@ StepOutcome StepRunner::execute(const StepOrder& order) {
   out.runs.resize(order.runs.size());
   std::vector<Work> works;
   works.reserve(order.runs.size());
-  std::vector<RowSpan> spans;
   for (size_t i = 0; i < order.runs.size(); ++i) {
     Work work;
     work.outcome = &out.runs[i];
-    if (!prepare(order, order.runs[i], &work, &out)) continue;
+    if (prepare(order, order.runs[i], &work, &out)) works.push_back(std::move(work));
+  }
+  guess(&works, &out);
+  std::vector<RowSpan> spans;
+  for (Work& work : works) {
+    if (!work.run->prefill) place_decode(&work, &out);
+    out.decoder_rows += policy::decoder_rows(work.rows.begin, work.rows.end, work.run->decoder_floor);
     spans.push_back(work.rows);
-    works.push_back(std::move(work));
   }
   int64_t t0 = options_.now_ns();
   ForwardResult<float> logits = model_->run(spans);
@@ -230,6 +202,7 @@ StepOutcome StepRunner::execute(const StepOrder& order) {
   out.end_ns = options_.now_ns();
   out.forward_ns = t1 - t0;
   out.sample_ns = out.end_ns - t1;
+  judge(works, logits.experts, &out);
   span("forward", raw(order.step), t0, t1);
   span("sample", raw(order.step), t1, out.end_ns);
   span("step", raw(order.step), out.begin_ns, out.end_ns);

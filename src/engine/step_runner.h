@@ -11,11 +11,15 @@
 #include "engine/forward.h"
 #include "engine/step_order.h"
 #include "engine/trace.h"
+#include "policy/speculation.h"
 
 namespace deepinfer {
 
 struct StepRunnerOptions {
-  int drafts = 0;  // most guesses verified per decode row; 0: none
+  int drafts = 0;           // most guesses verified per decode row; 0: none
+  bool ratio_rule = false;  // see EngineConfig::Acceptance
+  policy::SpeculationConfig speculation;
+  policy::CurvesMeasured curves;
   int64_t snapshot_slots = 0;
   bool poison_blocks = false;
   TraceSink* trace = nullptr;
@@ -39,17 +43,21 @@ class StepRunner {
   void suspend(Sequence* s);
   bool prepare(const StepOrder& order, const policy::RowRun& run, Work* work, StepOutcome* out);
   void enter(Sequence* s, const StepOrder& order, const policy::RowRun& run);
-  void prepare_decode(const policy::RowRun& run, Work* work, StepOutcome* out);
-  void guess(Sequence* s, int64_t most, std::vector<int32_t>* drafts, StepOutcome* out);
+  void prepare_decode(Work* work);
+  void guess(std::vector<Work>* works, StepOutcome* out);
+  void draft(const std::vector<Work*>& askers, StepOutcome* out);
+  void choose_lengths(const std::vector<Work*>& askers, const policy::BudgetDecision& decision);
+  void judge(const std::vector<Work>& works, int64_t experts, StepOutcome* out);
   void cut_drafts(Sequence* s, std::vector<int32_t>* drafts);
+  void place_decode(Work* work, StepOutcome* out);
   void prepare_prefill(const policy::RowRun& run, Work* work, StepOutcome* out);
   void score_prompt(Sequence* s, const ForwardResult<float>& r, size_t first_row, int64_t rows);
   void capture(const policy::RowRun& run, int64_t begin, int64_t end, RowSpan* span);
 
   void conclude(const ForwardResult<float>& logits, Work* work, std::vector<float>* scratch);
   void verify(const ForwardResult<float>& logits, Work* work, std::vector<float>* scratch);
-  int32_t pick(Sequence* s, const float* row, int64_t position, std::vector<float>* scratch,
-               std::vector<uint32_t>* mask, Status* why);
+  int32_t pick(Sequence* s, const float* row, int64_t position, const Work& work, size_t i,
+               std::vector<float>* scratch, std::vector<uint32_t>* mask, Status* why);
   bool emit(Sequence* s, int32_t id, const float* row, Work* work);
   void add_keys(Sequence* s, policy::RowResult* result);
   TokenEvent event_of(const float* row, int32_t id, int top) const;
@@ -62,7 +70,8 @@ class StepRunner {
   int64_t vocab_ = 0, block_tokens_ = 0;
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;  // by SeqId
   std::vector<std::unique_ptr<SequenceState>> spare_;                  // reset before use
-  std::vector<WindowSnapshot> snapshots_;                              // by SnapshotId, made when first used
+  policy::SpeculationState speculation_;
+  std::vector<WindowSnapshot> snapshots_;  // by SnapshotId, made when first used
 };
 
 }  // namespace deepinfer

@@ -104,7 +104,7 @@ namespace {
 
 // What the total may look at: each request's last judged round; a request without one counts as certain,
 // except while drafting is off, when nobody has a recent one and the recent mean stands in.
-std::vector<double> stale_survivals(const SpeculationState& s, const BudgetQuery& q) {
+std::vector<double> stale_survivals(const SpeculationState& s, const DraftQuery& q) {
   std::vector<double> all, own(static_cast<size_t>(s.config.drafts));
   for (const BudgetRequest& r : q.requests) {
     auto it = s.latest.find(r.seq);
@@ -157,7 +157,7 @@ BudgetDecision decide_dynamic(const SpeculationState& s, const BudgetInput& in) 
 
 }  // namespace
 
-BudgetDecision decide_drafts(const SpeculationState& s, const BudgetQuery& q) {
+BudgetDecision decide_drafts(const SpeculationState& s, const DraftQuery& q) {
   BudgetDecision d;
   std::vector<double> stale = stale_survivals(s, q);
   auto requests = static_cast<int64_t>(q.requests.size());

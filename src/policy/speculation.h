@@ -84,7 +84,7 @@ struct BudgetRequest {
   SeqId seq{};
   int cap = 0;  // most drafts this request may verify: left tokens - 1, blocks, grammar
 };
-struct BudgetQuery {
+struct DraftQuery {
   int64_t other_rows = 0;  // prompt rows of the step
   std::span<const BudgetRequest> requests;
 };
@@ -149,7 +149,7 @@ struct SpeculationState {
 };
 
 Result<SpeculationState> make_speculation(const SpeculationConfig& config);
-BudgetDecision decide_drafts(const SpeculationState& state, const BudgetQuery& query);
+BudgetDecision decide_drafts(const SpeculationState& state, const DraftQuery& query);
 // Survival of a request's drafts of this round, calibrated.
 std::vector<double> survivals_of(const SpeculationState& state, std::span<const float> logits);
 void apply(SpeculationState* state, const SpeculationEvent& event);

@@ -98,8 +98,19 @@ class Server {
     return answers[{id, 0}];
   }
 
+  // What a cancelled request still holds comes back when the steps in flight have finished.
+  void wait_for_steps() {
+    for (bool flying = true; flying;) {
+      engine->inspect([&](const policy::SchedulerState& s) {
+        flying = !s.in_flight.empty();
+        return std::vector<policy::Event>{};
+      });
+    }
+  }
+
   // Nothing is held by anybody, nothing is lost, and what is cached can be forgotten.
   void expect_clean() {
+    wait_for_steps();
     engine->inspect([](const policy::SchedulerState& s) {
       EXPECT_EQ(policy::broken_invariant(s), "");
       EXPECT_EQ(s.cache.count[static_cast<int>(policy::BlockPlace::kUsed)], 0) << "blocks are still in use";
