@@ -9,9 +9,10 @@
 namespace deepinfer::grammar {
 namespace {
 
-// Idle machines kept warm per grammar, and the size above which one is not worth keeping.
-constexpr size_t kIdleMachines = 8;
-constexpr size_t kIdleBytes = 24u << 20;
+// Idle item sets kept warm per grammar, and the size above which they are let go: a cached grammar never
+// holds more than 8 MiB besides its tables.
+constexpr size_t kIdleMachines = 2;
+constexpr size_t kIdleBytes = 4u << 20;
 
 }  // namespace
 
@@ -48,7 +49,10 @@ void CompiledGrammar::give_back(std::unique_ptr<ItemSets> machine) const {
 }
 
 Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar, const MatcherOptions& options)
-    : grammar_(std::move(grammar)), options_(options), machine_(grammar_->take()) {
+    : grammar_(std::move(grammar)),
+      options_(options),
+      machine_(grammar_->take()),
+      tidy_above_(options.machine_bytes) {
   places_.push_back({machine_->start(), options_.reasoning_end >= 0 ? Phase::kReasoning : Phase::kGrammar});
 }
 
@@ -116,7 +120,7 @@ bool Matcher::accept(int32_t token) {
   ++accepted_;
   auto keep = static_cast<size_t>(options_.history) + 1;
   if (places_.size() > 2 * keep) places_.erase(places_.begin(), places_.end() - static_cast<ptrdiff_t>(keep));
-  if (machine_->memory_bytes() > options_.machine_bytes) tidy();
+  if (machine_->memory_bytes() > tidy_above_) tidy();
   return true;
 }
 
@@ -124,6 +128,8 @@ void Matcher::tidy() {
   std::vector<SetId> sets;
   for (const Place& p : places_) sets.push_back(p.set);
   machine_->compact(sets);
+  size_t alive = machine_->memory_bytes();
+  tidy_above_ = std::max(options_.machine_bytes, alive + alive / 4);
   for (size_t i = 0; i < sets.size(); ++i) places_[i].set = sets[i];
 }
 

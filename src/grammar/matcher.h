@@ -35,7 +35,7 @@ class CompiledGrammar {
   ~CompiledGrammar();
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   const Automaton& automaton() const { return automaton_; }
-  // Of the tables; item sets are charged to the requests that use them.
+  // Of the tables; item sets in use are charged to their requests, idle ones are at most 8 MiB more.
   size_t memory_bytes() const { return automaton_.memory_bytes() + sizeof(*this); }
 
  private:
@@ -113,6 +113,7 @@ class Matcher {
   std::unique_ptr<ItemSets> machine_;
   std::vector<Place> places_;  // the last is now; at most 2 * history + 1
   int64_t accepted_ = 0;
+  size_t tidy_above_ = 0;  // grows if what is alive is large, so that cleaning up stays rare
 };
 
 }  // namespace deepinfer::grammar
