@@ -359,10 +359,14 @@ std::optional<StepOrder> ServingLoop::next_order(int64_t now_ns) {
 
 int64_t ServingLoop::next_wake_ns(int64_t now_ns) const {
   int64_t wake = live_.empty() ? INT64_MAX : drain_deadline_ns_;
-  if (!state_.deadlines.empty()) wake = std::min(wake, state_.deadlines.begin()->first);
+  bool holding = in_flight() > 0 && now_ns < plan_from_ns_;
+  if (!state_.deadlines.empty()) {
+    // Nothing is decided before plan_from, so waking for it earlier would only spin.
+    int64_t deadline = state_.deadlines.begin()->first;
+    wake = std::min(wake, holding ? std::max(deadline, plan_from_ns_) : deadline);
+  }
+  if (holding && in_flight() < state_.config.max_in_flight) wake = std::min(wake, plan_from_ns_);
   // Work that neither runs nor could be planned depends on something outside: look again now and then.
-  bool may_plan = in_flight() > 0 && in_flight() < state_.config.max_in_flight;
-  if (may_plan && now_ns < plan_from_ns_) wake = std::min(wake, plan_from_ns_);
   constexpr int64_t kRetryNs = 10'000'000;
   if (state_.in_flight.empty() && !choices_.empty()) wake = std::min(wake, now_ns + kRetryNs);
   return wake;

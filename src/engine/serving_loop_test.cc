@@ -79,6 +79,12 @@ TEST(ServingLoop, DecidesLateInLongSteps) {
     if (!late) continue;
     EXPECT_GT(loop.next_wake_ns(1 * kMs), 20 * kMs);
     EXPECT_LT(loop.next_wake_ns(1 * kMs), 40 * kMs);
+    Submission urgent = submission(3, 50);
+    auto with_deadline = std::make_shared<EngineRequest>(*urgent.request);
+    with_deadline->deadline_ns = 12 * kMs;
+    urgent.request = with_deadline;
+    loop.submit(urgent, 10 * kMs);
+    EXPECT_GE(loop.next_wake_ns(13 * kMs), 20 * kMs) << "a deadline that has passed must not make it spin";
     loop.submit(submission(2, 50), 10 * kMs);
     EXPECT_FALSE(loop.next_order(10 * kMs).has_value());
     auto second = loop.next_order(loop.next_wake_ns(10 * kMs));
