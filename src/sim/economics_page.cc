@@ -38,20 +38,25 @@ const v = id => Number(document.getElementById(id).value);
 function show(r) {
   for (const k in r) {
     const cell = document.getElementById("r_" + k);
-    if (cell) cell.textContent = Number.isFinite(r[k]) ? r[k].toLocaleString("en", {maximumSignificantDigits: 5}) : "never";
+    if (!cell) continue;
+    const shown = r[k].toLocaleString("en", {maximumSignificantDigits: 5});
+    cell.textContent = Number.isFinite(r[k]) ? shown : "never";
   }
 }
 function factory() {
   const T = v("T"), o = v("o"), P = v("P"), D = v("D"), day = 86400, pib = 1125899906842624;
   const given = document.getElementById("h").value.trim();
-  const missRate = given !== "" && Number(given) >= 0 ? 1 - Number(given) : o * P / (D * (1 - o)), h = 1 - missRate;
+  const missRate = given !== "" && Number(given) >= 0 ? 1 - Number(given) : o * P / (D * (1 - o));
+  const h = 1 - missRate;
   const O = o * T, H = h * (1 - o) * T, M = missRate * (1 - o) * T;
   const a = v("ph") * 1e-6 * H, b = v("pm") * 1e-6 * M, c = v("po") * 1e-6 * O, rev = a + b + c;
-  const gpus = rev / (v("R") * 24), need = M / (P * day * v("eff")) + O / (D * day * v("eff"));
+  const gpus = rev / (v("R") * 24);
+  const need = M / (P * day * v("eff")) + O / (D * day * v("eff"));
   const stored = (M + O) * v("kv"), server = v("drives") * v("drive");
-  show({hit_rate: 100 * h, hit_share: 100 * H / T, miss_share: 100 * M / T, output_share: 100 * o, revenue: rev,
-    hit_revenue_share: 100 * a / rev, miss_revenue_share: 100 * b / rev, output_revenue_share: 100 * c / rev, gpus,
-    gpus_needed: need, utilisation: need / gpus, tokens_per_gpu_day: T / gpus / 1e9,
+  show({hit_rate: 100 * h, hit_share: 100 * H / T, miss_share: 100 * M / T, output_share: 100 * o,
+    revenue: rev, hit_revenue_share: 100 * a / rev, miss_revenue_share: 100 * b / rev,
+    output_revenue_share: 100 * c / rev, gpus, gpus_needed: need, utilisation: need / gpus,
+    tokens_per_gpu_day: T / gpus / 1e9,
     retention_days: v("store") / (stored / gpus), store_3d_pib: stored * v("ec") * 3 / pib,
     store_7d_pib: stored * v("ec") * 7 / pib, store_read: H * v("kv") / day / 1e9,
     store_write: stored * v("ec") / day / 1e9, servers_capacity: gpus * v("store") * v("ec") / server,
@@ -59,10 +64,12 @@ function factory() {
 }
 function cost() {
   const usd = (v("Np") + v("Nd")) * v("gh") + v("rest");
-  const p = v("Np") * v("Qp") * v("up") / v("rho"), d = v("Nd") * v("Qd") * v("ud"), G = Math.min(p, d) * v("deliv");
+  const p = v("Np") * v("Qp") * v("up") / v("rho"), d = v("Nd") * v("Qd") * v("ud");
+  const G = Math.min(p, d) * v("deliv");
   const per = usd * 1e6 / (3600 * G), req = per * v("opr") * 1e-6;
   show({usd_per_hour: usd, prefill_side: p, decode_side: d, effective: G, per_million: per, per_request: req,
-    per_success: req * v("rpt") / v("ok"), per_million_uncached: usd * 1e6 / (3600 * G / v("deliv") * v("rho"))});
+    per_success: req * v("rpt") / v("ok"),
+    per_million_uncached: usd * 1e6 / (3600 * G / v("deliv") * v("rho"))});
 }
 document.addEventListener("input", () => { factory(); cost(); });
 </script>

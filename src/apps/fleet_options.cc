@@ -1,0 +1,208 @@
+// Names of mixes, rules and failures; a file of measured costs.
+#include "apps/fleet_options.h"
+
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "host/files.h"
+
+namespace deepinfer {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFleet = "Fleet";
+constexpr const char* kWork = "Workload";
+
+Status read_mix(FleetOptions* o) {
+  o->workload.mix.clear();
+  for (const std::string& word : o->mix) {
+    const size_t colon = word.find(':');
+    const std::string name = word.substr(0, colon);
+    double share = 1;
+    if (colon != std::string::npos) {
+      const std::string text = word.substr(colon + 1);
+      auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), share);
+      if (ec != std::errc() || end != text.data() + text.size() || !(share > 0) || share > 1e9) {
+        return error(Code::kInvalidArgument, "--mix {}: '{}' is not a positive share", word, text);
+      }
+    }
+    sim::SessionMix m;
+    if (name == "agent") {
+      m = sim::agent_mix();
+    } else if (name == "chat") {
+      m = sim::chat_mix();
+    } else if (name == "documents") {
+      m = sim::document_mix();
+    } else if (name == "reading-a") {
+      m = sim::reading_a_mix();
+    } else {
+      return error(Code::kInvalidArgument, "--mix {}: the kinds are agent, chat, documents and reading-a",
+                   word);
+    }
+    m.share = share;
+    o->workload.mix.push_back(m);
+  }
+  return {};
+}
+
+// WHAT:NUMBER@SECONDS or WHAT:NUMBER@SECONDS+SECONDS
+Status read_failure(const std::string& text, sim::FleetConfig* fleet) {
+  const size_t colon = text.find(':'), at = text.find('@'),
+               plus = text.find('+', at == std::string::npos ? 0 : at);
+  sim::FailureEvent f;
+  const std::string what = text.substr(0, colon);
+  auto bad = [&](const char* why) {
+    return error(Code::kInvalidArgument,
+                 "--fail {}: {}; write store:NODE@SECONDS, prefill:ENGINE@SECONDS or decode:GROUP@SECONDS, "
+                 "and +SECONDS "
+                 "if it comes back",
+                 text, why);
+  };
+  if (colon == std::string::npos || at == std::string::npos || at < colon) return bad("not understood");
+  if (what == "store") {
+    f.what = sim::FailureEvent::What::kStoreNode;
+  } else if (what == "prefill") {
+    f.what = sim::FailureEvent::What::kPrefillEngine;
+  } else if (what == "decode") {
+    f.what = sim::FailureEvent::What::kDecodeGroup;
+  } else {
+    return bad("unknown kind");
+  }
+  auto number = [](std::string_view s, auto* value) {
+    auto [end, ec] = std::from_chars(s.data(), s.data() + s.size(), *value);
+    return ec == std::errc() && end == s.data() + s.size();
+  };
+  const std::string_view all = text;
+  if (!number(all.substr(colon + 1, at - colon - 1), &f.which)) return bad("no number");
+  if (!number(all.substr(at + 1, plus == std::string::npos ? plus : plus - at - 1), &f.at_s))
+    return bad("no time");
+  if (plus != std::string::npos && !number(all.substr(plus + 1), &f.for_s)) return bad("no duration");
+  if (!(f.at_s >= 0 && f.at_s < 1e8) || !(f.for_s >= 0 && f.for_s < 1e8)) return bad("a time out of range");
+  fleet->failures.push_back(f);
+  return {};
+}
+
+// {"prefill": {"a":, "b":, "d":, "e":, ...}, "decode": {"fixed_ns":, ...}}, each part and each field
+// optional.
+Status read_costs(const std::string& path, sim::FleetConfig* fleet) {
+  DI_ASSIGN(const std::string text, read_file(path, 1 << 20));
+  const json j = json::parse(text, nullptr, false);
+  if (j.is_discarded() || !j.is_object()) return error(Code::kInvalidData, "{}: not a JSON object", path);
+  auto part = [&](const char* name, std::map<std::string, double*> fields) -> Status {
+    auto it = j.find(name);
+    if (it == j.end()) return {};
+    if (!it->is_object()) return error(Code::kInvalidData, "{}: \"{}\" is not an object", path, name);
+    for (const auto& [key, value] : it->items()) {
+      auto field = fields.find(key);
+      if (field == fields.end())
+        return error(Code::kInvalidData, "{}: unknown cost \"{}.{}\"", path, name, key);
+      if (!value.is_number() || !(value.get<double>() >= 0)) {
+        return error(Code::kInvalidData, "{}: \"{}.{}\" is not a number of at least 0", path, name, key);
+      }
+      *field->second = value.get<double>();
+    }
+    return {};
+  };
+  policy::CostModel& p = fleet->prefill;
+  sim::DecodeCost& d = fleet->decode;
+  DI_TRY(part("prefill", {{"a", &p.a},
+                          {"b", &p.b},
+                          {"d", &p.d},
+                          {"e", &p.e},
+                          {"e_decoder", &p.e_decoder},
+                          {"d_decoder", &p.d_decoder},
+                          {"g_decoder", &p.g_decoder}}));
+  return part("decode", {{"fixed_ns", &d.fixed_ns},
+                         {"per_request_ns", &d.per_request_ns},
+                         {"per_request_squared_ns", &d.per_request_squared_ns},
+                         {"per_token_ns", &d.per_token_ns}});
+}
+
+}  // namespace
+
+void add_fleet_options(CLI::App* cmd, FleetOptions* o) {
+  sim::FleetConfig* f = &o->fleet;
+  auto add = [&](const char* group, const char* name, auto* value, const char* what) {
+    return cmd->add_option(name, *value, what)->capture_default_str()->group(group);
+  };
+  add(kFleet, "--prefill", &f->prefill_engines, "Prefill engines");
+  add(kFleet, "--prefill-ranks", &f->prefill_ranks, "Ranks (GPUs) of a prefill engine");
+  add(kFleet, "--decode", &f->decode_groups, "Decode groups");
+  add(kFleet, "--decode-ranks", &f->decode_ranks, "Ranks (GPUs) of a decode group");
+  add(kFleet, "--spare-decode", &f->spare_decode_groups, "Decode groups of them in reserve");
+  add(kFleet, "--decode-tokens-per-rank", &f->decode_tokens_per_rank, "Cache of a decode rank, in tokens");
+  add(kFleet, "--costs", &o->costs, "JSON file of measured costs (prefill a, b, d, e; decode fixed_ns, ...)");
+  add(kFleet, "--prefill-row-ns", &f->prefill.d, "Cost of a prompt row per rank")
+      ->check(CLI::Range(1e-3, 1e12));
+  add(kFleet, "--budget-ms", &o->budget_ms, "Budget of a prefill step")->check(CLI::Range(1.0, 1e6));
+  add(kFleet, "--tokens-per-step", &f->tokens_per_step, "Committed per request and decode step");
+  add(kFleet, "--moe-lb", &f->moe_lb, "Slowest over mean rank of the experts; 0: from the placement policy");
+  add(kFleet, "--store-nodes", &f->store.nodes, "Storage nodes");
+  add(kFleet, "--store-read", &f->store.read_bytes_per_s, "Bytes/s a storage node reads")
+      ->check(CLI::Range(1.0, 1e18));
+  add(kFleet, "--link", &f->link_bytes_per_s, "Bytes/s a prefill engine sends")->check(CLI::Range(1.0, 1e18));
+  add(kFleet, "--prefill-rule", &o->prefill_rule, "pull, least-load, affinity or affinity-only")
+      ->check(CLI::IsMember({"pull", "least-load", "affinity", "affinity-only"}));
+  add(kFleet, "--decode-rule", &o->decode_rule, "joint, tokens, count or round-robin")
+      ->check(CLI::IsMember({"joint", "tokens", "count", "round-robin"}));
+  cmd->add_flag("--local-caches", o->local_caches, "No shared store: every engine has only what it computed")
+      ->group(kFleet);
+  add(kFleet, "--local-cache-seconds", &f->local_cache_s, "How long an engine's own cache keeps a prefix");
+  add(kFleet, "--ttft-slo", &f->ttft_slo_s, "Objective of the first token, seconds")
+      ->check(CLI::Range(1e-6, 1e6));
+  add(kFleet, "--tpot-slo", &f->tpot_slo_ms, "Objective per token, milliseconds")
+      ->check(CLI::Range(1e-6, 1e6));
+  add(kFleet, "--deadline", &f->deadline_s, "Refuse what would be later than this, seconds; 0: never")
+      ->check(CLI::Range(0.0, 1e6));
+  add(kFleet, "--usd-per-gpu-hour", &f->usd_per_gpu_hour, "Price of a GPU")->check(CLI::Range(0.0, 1e6));
+  add(kFleet, "--other-usd-per-hour", &f->other_usd_per_hour, "Everything else")->check(CLI::Range(0.0, 1e9));
+  add(kFleet, "--seconds", &f->measure_s, "Measured time")->check(CLI::Range(1e-3, 1e7));
+  add(kFleet, "--warmup", &f->warmup_s, "Time before it")->check(CLI::Range(0.0, 1e7));
+  add(kFleet, "--seed", &f->seed, "Of every random draw");
+  add(kFleet, "--fail", &o->failures,
+      "store:NODE@SECONDS, prefill:ENGINE@S or decode:GROUP@S; +SECONDS: comes back");
+  add(kWork, "--mix", &o->mix, "Kinds of sessions with shares: agent:2 chat:1 documents:0.1 reading-a");
+  add(kWork, "--rate", &o->workload.requests_per_s, "Requests per second")->check(CLI::Range(1e-6, 1e7));
+  add(kWork, "--diurnal", &o->workload.diurnal, "Swing of the rate over the day, 0 to 0.99")
+      ->check(CLI::Range(0.0, 0.99));
+  add(kWork, "--ttl-hours", &o->ttl_hours, "The store forgets a prefix this long after its last use")
+      ->check(CLI::Range(0.0, 1e6));
+  add(kWork, "--window-ttl-minutes", &o->window_ttl_minutes, "The same for stored windows")
+      ->check(CLI::Range(0.0, 1e7));
+  add(kWork, "--trace", &o->trace,
+      "Requests from a file instead (JSON Lines or CSV); - reads standard input");
+  add(kWork, "--trace-block", &o->trace_block, "Tokens per hash id of the trace")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  add(kWork, "--trace-speed", &o->trace_speed, "Play the trace so many times as fast")
+      ->check(CLI::Range(1e-6, 1e6));
+}
+
+Status resolve(FleetOptions* o) {
+  DI_TRY(read_mix(o));
+  o->workload.ttl_s = o->ttl_hours * 3600;
+  o->workload.window_ttl_s = o->window_ttl_minutes * 60;
+  o->fleet.batch_budget_ns = static_cast<int64_t>(o->budget_ms * 1e6);
+  o->fleet.shared_store = !o->local_caches;
+  const std::map<std::string, policy::PrefillRule> prefill = {
+      {"pull", policy::PrefillRule::kPull},
+      {"least-load", policy::PrefillRule::kLeastLoad},
+      {"affinity", policy::PrefillRule::kAffinity},
+      {"affinity-only", policy::PrefillRule::kAffinityOnly}};
+  const std::map<std::string, policy::DecodeRule> decode = {{"joint", policy::DecodeRule::kJoint},
+                                                            {"tokens", policy::DecodeRule::kTokensOnly},
+                                                            {"count", policy::DecodeRule::kCountOnly},
+                                                            {"round-robin", policy::DecodeRule::kRoundRobin}};
+  o->fleet.prefill_balancer.rule = prefill.at(o->prefill_rule);
+  o->fleet.decode_balancer.rule = decode.at(o->decode_rule);
+  if (o->local_caches && o->prefill_rule == "pull") {
+    return error(Code::kInvalidArgument,
+                 "--local-caches needs a pushing rule: --prefill-rule least-load, affinity or affinity-only");
+  }
+  for (const std::string& f : o->failures) DI_TRY(read_failure(f, &o->fleet));
+  if (!o->costs.empty()) DI_TRY(read_costs(o->costs, &o->fleet));
+  return sim::validate(o->fleet);
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,230 @@
+// Decode groups: places chosen early, hand-offs by the transfer machines, steps of whole groups.
+#include <algorithm>
+#include <cmath>
+
+#include "sim/fleet_impl.h"
+
+namespace deepinfer::sim {
+
+using policy::Party;
+using policy::SeqId;
+
+namespace {
+
+size_t at(int i) {
+  return static_cast<size_t>(i);
+}
+
+SeqId seq_of(uint32_t slot, uint32_t generation) {
+  return SeqId{(uint64_t{generation} << 32) | slot};
+}
+
+template <typename State>
+void reset(State* s) {
+  auto outbox = std::move(s->outbox);
+  outbox.clear();
+  *s = State{};
+  s->outbox = std::move(outbox);
+}
+
+}  // namespace
+
+// Everything the machines say is heard at once: what delays there are, the caller has added already.
+void Fleet::pass_messages(Live* l, bool finished) {
+  for (;;) {
+    if (!l->control.outbox.empty()) {
+      const policy::TransferMessage m = l->control.outbox.back();
+      l->control.outbox.pop_back();
+      if (m.to == Party::kSource) {
+        policy::apply(&l->source, m);
+      } else {
+        policy::apply(&l->destination, m);
+      }
+    } else if (!l->source.outbox.empty()) {
+      const policy::TransferMessage m = l->source.outbox.back();
+      l->source.outbox.pop_back();
+      if (m.to == Party::kControl) {
+        policy::apply(&l->control, m);
+      } else {
+        policy::apply(&l->destination, m);
+      }
+    } else if (!l->destination.outbox.empty()) {
+      const policy::TransferMessage m = l->destination.outbox.back();
+      l->destination.outbox.pop_back();
+      if (m.to == Party::kControl) {
+        policy::apply(&l->control, m);
+      } else {
+        policy::apply(&l->source, m);
+      }
+    } else {
+      break;
+    }
+  }
+  if (finished) {
+    check(l->control.phase == policy::ControlPhase::kDone && policy::settled(l->control),
+          "a finished hand-off is settled");
+    check(!l->source.pinned && !l->destination.reserved, "nothing stays pinned");
+  }
+}
+
+// Chooses where it will decode when its prompt begins, so that layers can be sent as they come.
+void Fleet::reserve(uint32_t slot) {
+  Live& l = live_[slot];
+  const int group = policy::decide_group(decode_);
+  l.group = group;
+  l.decode_rank = -1;
+  if (group < 0) return;
+  policy::apply(&decode_, policy::DecodeQueued{group, seq_of(slot, l.generation), l.booked});
+  place(group);
+}
+
+void Fleet::place(int group) {
+  policy::DecodeDecision d = policy::decide_decode(decode_, group);
+  if (d.assigned.empty()) return;
+  policy::apply(&decode_, policy::DecodePlaced{group, d.assigned});
+  for (const policy::DecodeAssignment& a : d.assigned) {
+    const uint32_t slot = static_cast<uint32_t>(raw(a.seq));
+    Live& l = live_[slot];
+    l.decode_rank = a.rank;
+    reset(&l.control);
+    reset(&l.source);
+    reset(&l.destination);
+    l.control.prompt_tokens = l.input;
+    policy::apply(&l.control, policy::ControlEvent::kBegin);
+    pass_messages(&l, false);
+    check(l.source.pinned && l.destination.reserved, "a prepared hand-off is held at both ends");
+    // The prompt was done before there was a place: it has waited here.
+    if (l.stage == Stage::kHandOff && l.ready_ns <= now_) events_.push(now_, kHandOff, slot, l.generation);
+  }
+}
+
+void Fleet::hand_off(uint32_t slot) {
+  Live& l = live_[slot];
+  if (l.stage != Stage::kHandOff) return;
+  if (l.group < 0) {
+    reserve(slot);
+    // No group is open: look again in a second.
+    if (l.group < 0) events_.push(now_ + 1'000'000'000, kHandOff, slot, l.generation);
+    return;
+  }
+  if (l.decode_rank < 0) return;  // place() comes back to it
+  policy::apply(&l.source, policy::SourceEvent::kComputed);
+  pass_messages(&l, false);
+  check(policy::may_emit(l.destination) && !l.source.pinned, "after the commit the destination owns");
+  join(slot);
+}
+
+// The first token leaves with the hand-off; the rest comes in steps.
+void Fleet::join(uint32_t slot) {
+  Live& l = live_[slot];
+  Group& g = groups_[at(l.group)];
+  l.stage = Stage::kDecode;
+  l.first_token_ns = now_;
+  policy::apply(&l.destination, policy::DestinationEvent::kEmit);
+  pass_messages(&l, false);
+  const double pace =
+      std::max(1.0, config_.tokens_per_step * (1 + config_.tokens_spread * random_.roughly_normal()));
+  const double steps = static_cast<double>(l.output - 1) / pace;
+  g.endings.push(
+      {g.step + (g.stepping ? 1 : 0) + std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps))), slot,
+       l.generation});
+  ++g.active;
+  g.tokens += l.booked;
+  policy::RankLoad& rank = g.ranks[at(l.decode_rank)];
+  ++rank.requests;
+  rank.tokens += l.booked;
+  if (!g.stepping) start_decode(l.group);
+}
+
+void Fleet::start_decode(int group) {
+  Group& g = groups_[at(group)];
+  if (!g.up || g.active == 0) return;
+  double slowest = 0, sum = 0;
+  int64_t most_r = 0, most_t = 0;
+  for (const policy::RankLoad& r : g.ranks) {
+    const double cost = rank_cost(r);
+    slowest = std::max(slowest, cost);
+    sum += cost;
+    most_r = std::max(most_r, r.requests);
+    most_t = std::max(most_t, r.tokens);
+  }
+  const double n = static_cast<double>(g.ranks.size()), balance = sum / n / slowest;
+  const double moe = moe_steps_[static_cast<size_t>(random_.bits() % moe_steps_.size())];
+  const double step_ns = slowest * moe;
+  g.stepping = true;
+  g.step_began_ns = now_;
+  events_.push(now_ + static_cast<int64_t>(step_ns), kDecodeStep, static_cast<uint32_t>(group), g.generation);
+  if (!measuring() || ended_) return;
+  ++balance_steps_;
+  balance_sum_ += balance;
+  moe_sum_ += moe;
+  spread_r_ += static_cast<double>(most_r) * n / static_cast<double>(g.active);
+  spread_t_ += static_cast<double>(most_t) * n / static_cast<double>(std::max<int64_t>(1, g.tokens));
+  requests_ns_ += static_cast<double>(g.active) * step_ns;
+  tokens_ns_ += static_cast<double>(g.tokens) * step_ns;
+  rank_ns_ += n * step_ns;
+}
+
+void Fleet::end_decode(int group) {
+  Group& g = groups_[at(group)];
+  g.stepping = false;
+  ++g.step;
+  ++out_.decode_steps;
+  out_.request_steps += g.active;
+  if (measuring() && g.step_began_ns < end_ns_) {
+    const double part = static_cast<double>(std::min(now_, end_ns_) - std::max(warm_ns_, g.step_began_ns));
+    busy_decode_ns_ += part;
+    decode_tokens_ += static_cast<double>(g.active) * config_.tokens_per_step * part /
+                      static_cast<double>(std::max<int64_t>(1, now_ - g.step_began_ns));
+  }
+  while (!g.endings.empty() && g.endings.top().step <= g.step) {
+    const Ending e = g.endings.top();
+    g.endings.pop();
+    if (live_[e.slot].generation == e.generation) complete(e.slot);
+  }
+  place(group);
+  start_decode(group);
+}
+
+void Fleet::complete(uint32_t slot) {
+  Live& l = live_[slot];
+  const int group = l.group;
+  policy::apply(&l.destination, policy::DestinationEvent::kEmitLast);
+  pass_messages(&l, true);
+  ++out_.events;  // a completion, found at the end of a step
+  Group& g = groups_[at(group)];
+  policy::RankLoad& rank = g.ranks[at(l.decode_rank)];
+  --rank.requests;
+  rank.tokens -= l.booked;
+  --g.active;
+  g.tokens -= l.booked;
+  release(slot);
+  policy::apply(&admission_,
+                policy::AdmissionReleased{policy::TenantId{l.tenant}, now_, l.input + l.output, 0});
+  if (measuring() && now_ <= end_ns_) {
+    const int64_t ttft = l.first_token_ns - l.arrived_ns;
+    const int64_t tpot = (now_ - l.first_token_ns) / std::max<int64_t>(1, l.output - 1);
+    out_.ttft_ns.add(ttft);
+    out_.tpot_ns.add(tpot);
+    out_.e2e_ns.add(now_ - l.arrived_ns);
+    ++out_.completed;
+    out_.output_tokens += l.output;
+    const bool good = static_cast<double>(ttft) <= config_.ttft_slo_s * 1e9 &&
+                      static_cast<double>(tpot) <= config_.tpot_slo_ms * 1e6;
+    out_.within_slo += good;
+    if (good) out_.good_output_tokens += l.output;
+  }
+  free_slot(slot);
+}
+
+void Fleet::release(uint32_t slot) {
+  Live& l = live_[slot];
+  if (l.decode_rank >= 0) {
+    policy::apply(&decode_, policy::DecodeReleased{l.group, l.decode_rank, l.booked});
+  } else if (l.group >= 0) {
+    policy::apply(&decode_, policy::DecodeDropped{l.group, seq_of(slot, l.generation)});
+  }
+  l.group = l.decode_rank = -1;
+}
+
+}  // namespace deepinfer::sim

@@ -1,0 +1,155 @@
+// The state of one run of the fleet. Private to the room.
+#pragma once
+
+#include <deque>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "policy/transfer.h"
+#include "sim/event_queue.h"
+#include "sim/fleet.h"
+
+namespace deepinfer::sim {
+
+enum Kind : uint16_t {
+  kArrive,
+  kPrefillStep,
+  kPrefillWake,
+  kHandOff,
+  kDecodeStep,
+  kFail,
+  kRepair,
+  kLook,  // autoscalers
+  kSample,
+};
+
+enum class Stage : uint8_t { kNone, kWaiting, kPrefill, kHandOff, kDecode };
+
+struct Live {
+  Stage stage = Stage::kNone;
+  uint32_t generation = 0;
+  int64_t arrived_ns = 0, ready_ns = 0, first_token_ns = 0;
+  int64_t input = 0, output = 0, position = 0;  // position: first row that still has to run
+  int64_t booked = 0;                           // decode tokens
+  double work_ns = 0, unbooked_ns = 0;          // of the prompt; the rest of it in the engine's quota
+  uint32_t tenant = 0;
+  uint64_t home = 0;
+  int32_t engine = -1, rank = -1, group = -1, decode_rank = -1;
+  int8_t tier = 0;
+  bool counted = false;  // arrived in the measured part
+  bool prefilled = false;
+  policy::ControlState control;
+  policy::SourceState source;
+  policy::DestinationState destination;
+};
+
+struct Chunk {
+  uint32_t slot = 0, generation = 0;
+  int64_t rows = 0;
+  double cost_ns = 0;
+};
+struct EngineRank {
+  std::deque<uint32_t> queue;  // slots, in the order they were pulled
+  double outstanding_ns = 0;
+};
+struct Engine {
+  std::vector<EngineRank> ranks;
+  std::vector<Chunk> running;
+  bool stepping = false, hungry = false, up = true;
+  int64_t wake_ns = INT64_MAX, link_free_ns = 0;
+  int64_t step_began_ns = 0;
+  uint32_t generation = 0;
+};
+
+struct Ending {
+  int64_t step = 0;
+  uint32_t slot = 0, generation = 0;
+  bool operator>(const Ending& o) const { return step != o.step ? step > o.step : slot > o.slot; }
+};
+struct Group {
+  std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
+  int64_t step = 0, active = 0, tokens = 0;
+  std::vector<policy::RankLoad> ranks;  // what really decodes, without what is only booked
+  bool stepping = false, up = true;
+  int64_t step_began_ns = 0;
+  uint32_t generation = 0;
+};
+
+class Fleet {
+ public:
+  Fleet(const FleetConfig& config, Workload* workload);
+  FleetResult run();
+
+ private:
+  // fleet.cc
+  void handle(const SimEvent& e);
+  void schedule_arrival();
+  void arrive();
+  bool admit(const SimRequest& r, double work_ns, double fetch_ns, int tier);
+  uint32_t take_slot();
+  void free_slot(uint32_t slot);
+  void fail(const FailureEvent& f);
+  void repair(const FailureEvent& f);
+  void look();
+  void sample();
+  void finish(FleetResult* out);
+  void check(bool ok, const char* what);
+  bool measuring() const { return now_ >= warm_ns_; }
+
+  // fleet_prefill.cc
+  void offer_work();
+  void pull_all(int engine);
+  void assign(int engine, uint32_t slot);
+  void start_prefill(int engine);
+  double plan_rank(int engine, int rank);
+  bool plan_chunk(int engine, EngineRank* rank, size_t at, double left_ns, bool whole, bool progress,
+                  double* used);
+  void end_prefill(int engine);
+  void prompt_done(int engine, uint32_t slot);
+  int push_engine(const SimRequest& r, double work_ns, int64_t start, double cold_ns, int* previous);
+  void requeue(uint32_t slot);
+
+  // fleet_decode.cc
+  void reserve(uint32_t slot);
+  void place(int group);
+  void hand_off(uint32_t slot);
+  void join(uint32_t slot);
+  void start_decode(int group);
+  void end_decode(int group);
+  void complete(uint32_t slot);
+  void release(uint32_t slot);
+  void pass_messages(Live* r, bool finished);
+  double rank_cost(const policy::RankLoad& load) const {
+    return config_.decode.step_ns(static_cast<double>(load.requests), static_cast<double>(load.tokens));
+  }
+
+  FleetConfig config_;
+  Workload* workload_;
+  Random random_;
+  EventQueue events_;
+  StoreModel store_;
+  policy::AdmissionState admission_;
+  policy::PrefillBalancerState prefill_;
+  policy::DecodeBalancerState decode_;
+  policy::ScalerState prefill_scaler_, decode_scaler_;
+  std::vector<Live> live_;
+  std::vector<uint32_t> free_;
+  std::vector<Engine> engines_;
+  std::vector<Group> groups_;
+  std::deque<int> hungry_;
+  std::vector<std::pair<uint32_t, uint32_t>> stranded_;  // (slot, generation): no engine was open to push to
+  std::vector<double> moe_steps_;
+  SimRequest next_;
+  bool more_ = false, ended_ = false;
+  int64_t now_ = 0, warm_ns_ = 0, end_ns_ = 0;
+  int64_t in_fleet_ = 0, waiting_ = 0, prefilling_ = 0;
+  FleetResult out_;
+  double busy_prefill_ns_ = 0, busy_decode_ns_ = 0;
+  double balance_sum_ = 0, moe_sum_ = 0, spread_r_ = 0, spread_t_ = 0;
+  double requests_ns_ = 0, tokens_ns_ = 0, rank_ns_ = 0, mix_sum_ = 0;
+  double decode_tokens_ = 0, prefill_work_ns_ = 0;
+  int64_t balance_steps_ = 0;
+};
+
+}  // namespace deepinfer::sim

@@ -1,0 +1,58 @@
+// First ten of eleven over the nodes of a stripe.
+#include "sim/store_model.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace deepinfer::sim {
+
+StoreModel::StoreModel(const StoreConfig& config, uint64_t seed)
+    : config_(config),
+      random_(seed),
+      free_ns_(static_cast<size_t>(config.nodes), 0),
+      down_(static_cast<size_t>(config.nodes), 0) {
+  DI_CHECK(config.nodes >= config.shards && config.shards <= 16 && config.data <= config.asked &&
+               config.asked <= config.shards,
+           "a stripe needs as many nodes as it has shards");
+}
+
+int64_t StoreModel::read(uint64_t home, double bytes, int64_t now_ns) {
+  const size_t n = free_ns_.size(), shards = static_cast<size_t>(config_.shards);
+  size_t node = static_cast<size_t>(home % n), up = 0, longest = 0;
+  size_t nodes[16];
+  for (size_t i = 0; i < shards; ++i, node = node + 1 == n ? 0 : node + 1) {
+    if (down_[node]) continue;
+    nodes[up] = node;
+    if (free_ns_[node] > free_ns_[nodes[longest]]) longest = up;
+    ++up;
+  }
+  if (up < static_cast<size_t>(config_.data)) return -1;
+  // All but the one with the longest queue, if there is one to spare.
+  if (up > static_cast<size_t>(config_.asked)) nodes[longest] = nodes[--up];
+  const double shard = bytes / config_.data;
+  const int64_t service = static_cast<int64_t>(shard / config_.read_bytes_per_s * 1e9);
+  int64_t done[16];
+  const uint64_t noise = random_.bits();
+  for (size_t i = 0; i < up; ++i) {
+    int64_t& free = free_ns_[nodes[i]];
+    free = std::max(free, now_ns) + service;
+    const double part = static_cast<double>((noise >> (5 * i)) & 31) / 31;
+    done[i] = free + static_cast<int64_t>(config_.latency_ns + part * config_.jitter_ns);
+  }
+  bytes_ += shard * static_cast<double>(up);
+  std::nth_element(done, done + config_.data - 1, done + up);
+  return done[config_.data - 1];
+}
+
+int64_t StoreModel::queue_ns(int64_t now_ns) const {
+  return std::max<int64_t>(0, *std::max_element(free_ns_.begin(), free_ns_.end()) - now_ns);
+}
+
+double StoreModel::busy_share(int64_t over_ns) const {
+  return over_ns > 0 ? bytes_ / (config_.read_bytes_per_s * static_cast<double>(free_ns_.size()) *
+                                 static_cast<double>(over_ns) * 1e-9)
+                     : 0;
+}
+
+}  // namespace deepinfer::sim

@@ -1,0 +1,145 @@
+// Turns of played sessions, drawn again and again; or a trace against the store that it fills itself.
+#include "sim/workload.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace deepinfer::sim {
+namespace {
+
+constexpr int64_t kBlock = 128;
+constexpr double kSecond = 1e9;
+
+int64_t whole(double seconds) {
+  return static_cast<int64_t>(std::min(seconds * kSecond, 9e18));
+}
+
+}  // namespace
+
+SessionMix agent_mix() {
+  return {agent_shape(), 1, 20, 1.5, 1};
+}
+SessionMix chat_mix() {
+  return {chat_shape(), 1, 120, 2.5, 2};
+}
+SessionMix document_mix() {
+  return {{"documents", 0, 20000, 200000, 1, 1, 200, 400, 1, 0, 0}, 1, 3600, 2, 3};
+}
+SessionMix reading_a_mix() {
+  return {{"agent-a", 4000, 200, 2000, 200, 2500, 100, 390, 60, 100000, 2000}, 1, 20, 1.5, 1};
+}
+
+Workload::Workload(const WorkloadConfig& config, uint64_t seed, double start_of_day_s)
+    : config_(config), random_(seed), start_of_day_s_(start_of_day_s), blocks_(0), windows_(0) {
+  DI_CHECK(!config.mix.empty() && config.requests_per_s > 0, "a workload has sessions and a rate");
+  double shares = 0;
+  for (const SessionMix& m : config.mix) shares += m.share;
+  double upto = 0;
+  for (const SessionMix& m : config.mix) {
+    play(m, config.sessions, &random_);
+    Kind& k = kinds_.back();
+    double input = 0, output = 0;
+    for (const Turn& t : k.turns) {
+      input += static_cast<double>(t.input);
+      output += static_cast<double>(t.output);
+    }
+    mean_input_ += m.share / shares * input / static_cast<double>(k.turns.size());
+    mean_output_ += m.share / shares * output / static_cast<double>(k.turns.size());
+    k.share_upto = upto += m.share / shares;
+  }
+  kinds_.back().share_upto = 2;
+}
+
+Workload::Workload(const Trace* trace, double ttl_s, double window_ttl_s, double speed)
+    : random_(1), trace_(trace), speed_(speed), blocks_(whole(ttl_s)), windows_(whole(window_ttl_s)) {}
+
+void Workload::play(const SessionMix& mix, int sessions, Random* random) {
+  const SessionShape& g = mix.shape;
+  kinds_.emplace_back();
+  kinds_.back().mix = mix;
+  kinds_.back().gap_mu = std::log(mix.gap_median_s);
+  std::vector<Turn>& turns = kinds_.back().turns;
+  for (int s = 0; s < sessions; ++s) {
+    int64_t context = g.system_tokens, stored = g.system_tokens, windows[2] = {0, 0};
+    bool first = true;
+    for (int turn = 0; turn < g.turns; ++turn) {
+      if (g.compact_above > 0 && context > g.compact_above) {
+        context = g.system_tokens + g.summary_tokens;
+        stored = g.system_tokens;
+        windows[0] = windows[1] = 0;
+        first = true;
+      }
+      const int64_t input = context + (turn == 0 ? random->in(g.first_low, g.first_high)
+                                                 : random->in(g.input_low, g.input_high));
+      const int64_t output = random->in(g.answer_low, g.answer_high);
+      turns.push_back({input, output, stored, g.system_tokens, {windows[0], windows[1]}, first});
+      windows[0] = input / kBlock * kBlock;
+      windows[1] = (input + output) / kBlock * kBlock;
+      stored = context = input + output;
+      first = false;
+    }
+  }
+}
+
+double Workload::rate_at(double now_s) const {
+  const double phase = 6.283185307179586 * (start_of_day_s_ + now_s) / config_.day_s;
+  // The valley is at midnight, the peak at noon.
+  return config_.requests_per_s * (1 - config_.diurnal * std::cos(phase));
+}
+
+bool Workload::next(SimRequest* out) {
+  if (trace_ != nullptr) return next_of_trace(out);
+  now_s_ += random_.exponential(1 / rate_at(now_s_));
+  const double draw = random_.unit();
+  size_t k = 0;
+  while (draw >= kinds_[k].share_upto) ++k;
+  const Kind& kind = kinds_[k];
+  const Turn& t = kind.turns[static_cast<size_t>(random_.in(0, static_cast<int64_t>(kind.turns.size()) - 1))];
+  *out = SimRequest{};
+  out->arrival_ns = whole(now_s_);
+  out->input_tokens = t.input;
+  out->output_tokens = t.output;
+  out->tenant = kind.mix.tenant;
+  out->home = random_.bits();
+  // The shared beginning is used all the time and never expires.
+  out->stored_tokens = t.system;
+  if (t.first) return true;
+  const double gap_s = random_.log_normal(kind.gap_mu, kind.mix.gap_sigma);
+  out->gap_ns = whole(gap_s);
+  if (gap_s >= config_.ttl_s) return true;
+  out->stored_tokens = t.stored;
+  if (gap_s >= config_.window_ttl_s) return true;
+  out->windows[0] = t.windows[0];
+  out->windows[1] = t.windows[1];
+  return true;
+}
+
+bool Workload::next_of_trace(SimRequest* out) {
+  if (at_ >= trace_->requests.size()) return false;
+  const TraceRequest& r = trace_->requests[at_++];
+  const uint64_t* ids = trace_->ids.data() + r.first_id;
+  *out = SimRequest{};
+  out->arrival_ns = static_cast<int64_t>(static_cast<double>(r.arrival_ns) / speed_);
+  out->input_tokens = r.input_tokens;
+  out->output_tokens = r.output_tokens;
+  blocks_.expire(out->arrival_ns);
+  windows_.expire(out->arrival_ns);
+  const uint32_t full =
+      std::min<uint32_t>(r.id_count, static_cast<uint32_t>(r.input_tokens / trace_->block_tokens));
+  uint32_t found = 0;
+  while (found < r.id_count && blocks_.contains(ids[found], out->arrival_ns)) ++found;
+  out->stored_tokens = std::min<int64_t>(r.input_tokens, found * trace_->block_tokens);
+  // The two longest boundaries with a window are the only ones a hit or its replay can use.
+  int kept = 0;
+  for (uint32_t i = std::min(found, full); i > 0 && kept < 2; --i) {
+    if (windows_.contains(ids[i - 1], out->arrival_ns)) out->windows[kept++] = i * trace_->block_tokens;
+  }
+  for (uint32_t i = r.id_count; i-- > 0;) blocks_.put(ids[i], out->arrival_ns);
+  if (full > 0) windows_.put(ids[full - 1], out->arrival_ns);
+  out->home = r.id_count > 0 ? ids[0] * 0x9E3779B97F4A7C15ull : at_ * 0x9E3779B97F4A7C15ull;
+  return true;
+}
+
+}  // namespace deepinfer::sim
