@@ -26,6 +26,8 @@ void add_grammar(Program& program);
 void add_eval(Program& program);
 void add_economics(Program& program);
 void add_cachesim(Program& program);
+void add_simulate(Program& program);
+void add_plan(Program& program);
 void add_serve(Program& program);
 void add_bench(Program& program);
 void add_batch(Program& program);

@@ -20,6 +20,8 @@ int main(int argc, char** argv) {
   deepinfer::add_eval(program);
   deepinfer::add_economics(program);
   deepinfer::add_cachesim(program);
+  deepinfer::add_simulate(program);
+  deepinfer::add_plan(program);
   deepinfer::add_serve(program);
   deepinfer::add_bench(program);
   deepinfer::add_batch(program);
