@@ -30,6 +30,7 @@ struct Options {
 constexpr int64_t kDraftEvery = 32;
 // A quick run reads this many tokens of each text.
 constexpr int64_t kQuickTextTokens = 1536;
+constexpr const char* kHitWays = "cold,hit,hit-replayed,preempted";
 constexpr int64_t kQuickShort = 50, kQuickNeedles = 8;
 
 bool is_needle(const std::string& name) {
@@ -163,6 +164,15 @@ class Evaluation {
       DI_ASSIGN(report_.replay, compare_replay(&runner_, texts, keep_, plans));
       return {};
     }
+    if (o_.compare == kHitWays) {
+      if (o_.exact)
+        return error(Code::kInvalidArgument, "--exact does not apply: the engine serves with replay");
+      // Long enough for a hit of two blocks and answers that outgrow a pool.
+      plans = {{512, 300, o_.quick ? 3 : 16}, {1024, 300, o_.quick ? 2 : 12}, {4096, 300, o_.quick ? 1 : 4}};
+      DI_ASSIGN(report_.hits, compare_hits(*m_.weights, &pool_, texts, keep_, plans,
+                                           [this] { return stop_.stop_requested(); }));
+      return {};
+    }
     return run_compare_pool(suites, texts, plans);
   }
 
@@ -227,8 +237,9 @@ void add_eval(Program& program) {
   cmd->add_option("--items", o->items, "At most this many items per suite")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   auto* compare = cmd->add_option("--compare", o->compare,
-                                  "Compare two ways on the same texts: exact,replay or pool,nopool")
-                      ->check(CLI::IsMember({"exact,replay", "pool,nopool"}));
+                                  "Compare ways on the same texts: exact,replay or pool,nopool or "
+                                  "cold,hit,hit-replayed,preempted")
+                      ->check(CLI::IsMember({"exact,replay", "pool,nopool", kHitWays}));
   auto* file =
       cmd->add_option("--user", o->user_file, "Your own items, a JSON object per line (docs/evaluation.md)")
           ->excludes(compare);

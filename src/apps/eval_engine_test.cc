@@ -9,6 +9,7 @@
 
 #include "apps/chat_prompt.h"
 #include "apps/eval_compare.h"
+#include "apps/eval_hits.h"
 #include "apps/eval_measures.h"
 #include "apps/eval_report.h"
 #include "checkpoint/test_directory.h"
@@ -406,6 +407,34 @@ TEST(EvalReport, JsonHasThePromisedKeys) {
   EXPECT_EQ(k["top_token_change_rate"], 0.25);
   EXPECT_EQ(k["control"]["perplexity_ratio"], 1.0);
   EXPECT_EQ(k["control"]["top_token_change_rate"], 0.0);
+}
+
+// The serving engine's ways: a stored window and a preemption change nothing, exactly; a replay is an
+// approximation and is told apart. Each way must really have happened.
+TEST(EvalCompare, HitsThroughTheServingEngine) {
+  EvalText text{"text", {tokens(700, 1), tokens(700, 2)}};
+  const auto r = compare_hits(t0(), &threads(), {text}, 0, {{70, 60, 5}, {150, 60, 3}}, {});
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  ASSERT_EQ(r->ways.size(), 3u);
+  for (const HitComparison::Way& w : r->ways) {
+    EXPECT_EQ(w.prompts, 8);
+    EXPECT_EQ(w.all.positions, 8 * 60);
+    if (w.name == "hit-replayed") continue;
+    EXPECT_EQ(w.all.perplexity_ratio.mean, 1) << w.name;
+    EXPECT_EQ(w.all.top_token_change_rate.mean, 0) << w.name;
+    EXPECT_EQ(w.all.moved_share.mean, 0) << w.name;
+    EXPECT_EQ(w.replayed, 0) << w.name;
+  }
+  EXPECT_GT(r->ways[0].cached_tokens, 0);
+  EXPECT_EQ(r->ways[1].replayed, 8);
+  EXPECT_NE(r->ways[1].all.perplexity_ratio.mean, 1);
+  EXPECT_GT(r->ways[2].preemptions, 0);
+  EvalReport report;
+  report.hits = *r;
+  const auto j = eval_json(report)["compare"];
+  EXPECT_EQ(j["ways"], "cold,hit,hit-replayed,preempted");
+  EXPECT_EQ(j["hit"]["perplexity_ratio"], 1.0);
+  EXPECT_EQ(j["perplexity_ratio"], j["hit-replayed"]["perplexity_ratio"]);
 }
 
 }  // namespace

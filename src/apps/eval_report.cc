@@ -93,7 +93,27 @@ OrderedJson compared_json(const char* ways, const Difference& all,
   return j;
 }
 
+// The members of the other comparisons are those of the way that may differ; every way has its own beside
+// them.
+OrderedJson hits_json(const HitComparison& hits) {
+  OrderedJson j;
+  for (const HitComparison::Way& w : hits.ways) {
+    if (w.name == "hit-replayed") j = compared_json("cold,hit,hit-replayed,preempted", w.all, w.lengths);
+  }
+  j["keep"] = hits.keep;
+  for (const HitComparison::Way& w : hits.ways) {
+    OrderedJson& one = j[w.name] = compared_json(w.name.c_str(), w.all, w.lengths);
+    one["prompts"] = w.prompts;
+    one["prompt_tokens"] = w.prompt_tokens;
+    one["cached_tokens"] = w.cached_tokens;
+    one["replayed"] = w.replayed;
+    one["preemptions"] = w.preemptions;
+  }
+  return j;
+}
+
 OrderedJson compare_json(const EvalReport& r) {
+  if (r.hits) return hits_json(*r.hits);
   if (r.replay) {
     OrderedJson j = compared_json("exact,replay", r.replay->all, r.replay->lengths);
     j["keep"] = r.replay->keep;
@@ -165,6 +185,11 @@ std::string compare_text(const EvalReport& r) {
     out += difference_line(fmt::format("control"), r.replay->control);
     out += fmt::format("  (control: replay of {} rows, which must change nothing)\n", r.replay->control_keep);
   }
+  for (const HitComparison::Way& w : r.hits ? r.hits->ways : std::vector<HitComparison::Way>()) {
+    out += compared_text((w.name + " against cold").c_str(), w.all, w.lengths);
+    out += fmt::format("  ({} prompts, {} of {} tokens from the cache, {} replayed, {} preemptions)\n",
+                       w.prompts, w.cached_tokens, w.prompt_tokens, w.replayed, w.preemptions);
+  }
   if (r.pool) {
     out +=
         compared_text(fmt::format("candidate pool of {} entries against none", r.pool->pool_entries).c_str(),
@@ -202,7 +227,7 @@ OrderedJson eval_json(const EvalReport& r) {
                                             {"right_per_item", u.right}};
     if (!u.failures.empty()) one["failures"] = failures_json(u.failures);
   }
-  if (r.replay || r.pool) j["compare"] = compare_json(r);
+  if (r.replay || r.pool || r.hits) j["compare"] = compare_json(r);
   j["seconds"] = r.seconds;
   return j;
 }
@@ -231,7 +256,7 @@ std::string eval_text(const EvalReport& r,
   }
   if (r.skill_drafts) out += "\n" + tally_text("drafts on skills, greedy", *r.skill_drafts);
   if (r.prose_drafts) out += tally_text("drafts on prose, against the true continuation", *r.prose_drafts);
-  if (r.replay || r.pool) out += "\n" + compare_text(r);
+  if (r.replay || r.pool || r.hits) out += "\n" + compare_text(r);
   return out + fmt::format("\n{:.1f} s\n", r.seconds);
 }
 

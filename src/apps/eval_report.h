@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/eval_compare.h"
+#include "apps/eval_hits.h"
 #include "apps/eval_measures.h"
 
 namespace deepinfer {
@@ -25,6 +26,7 @@ struct EvalReport {
   std::vector<UserResult> user;
   std::optional<ReplayComparison> replay;
   std::optional<PoolComparison> pool;
+  std::optional<HitComparison> hits;
   double seconds = 0;
 };
 
