@@ -52,12 +52,12 @@ function draw(svg, series) {
 }
 
 // The live view: asks once a second, keeps two minutes.
-const history = { rate: [], running: [], waiting: [], cache: [], forward: [], draft: [], sample: [], schedule: [] };
+const past = { rate: [], running: [], waiting: [], cache: [], forward: [], draft: [], sample: [], schedule: [] };
 let before = null;
 
 function keep(name, value) {
-  history[name].push(Number.isFinite(value) ? value : 0);
-  if (history[name].length > 120) history[name].shift();
+  past[name].push(Number.isFinite(value) ? value : 0);
+  if (past[name].length > 120) past[name].shift();
 }
 
 function tile(label, value) {
@@ -84,7 +84,7 @@ function show(state) {
   if ($('live').hidden) return;
   const hit = c.prompt_tokens ? 100 * c.cached_tokens / c.prompt_tokens : 0;
   const accepted = c.verified_tokens ? 100 * c.accepted_tokens / c.verified_tokens : 0;
-  const last = (name) => history[name].at(-1) ?? 0;
+  const last = (name) => past[name].at(-1) ?? 0;
   $('tiles').replaceChildren(
     tile('running', short(g.running)), tile('waiting', short(g.waiting)), tile('tokens per second', short(last('rate'))),
     tile('blocks used of ' + short(g.blocks_total), short(g.blocks_used)), tile('blocks kept for reuse', short(g.blocks_cached)),
@@ -93,8 +93,8 @@ function show(state) {
     tile('first token, p50', milliseconds(state.ttft_s.p50)), tile('first token, p99', milliseconds(state.ttft_s.p99)),
     tile('between tokens, p50', milliseconds(state.inter_token_s.p50)), tile('between tokens, p99', milliseconds(state.inter_token_s.p99)),
     tile('answers', short(c.finished)), tile('cancelled', short(c.cancelled)), tile('preemptions', short(c.preemptions)));
-  draw($('c-rate'), [{ name: 'output', values: history.rate }]);
-  draw($('c-load'), [{ name: 'running', values: history.running }, { name: 'waiting', values: history.waiting }]);
-  draw($('c-cache'), [{ name: 'used', values: history.cache }]);
-  draw($('c-step'), ['forward', 'draft', 'sample', 'schedule'].map((name) => ({ name, values: history[name] })));
+  draw($('c-rate'), [{ name: 'output', values: past.rate }]);
+  draw($('c-load'), [{ name: 'running', values: past.running }, { name: 'waiting', values: past.waiting }]);
+  draw($('c-cache'), [{ name: 'used', values: past.cache }]);
+  draw($('c-step'), ['forward', 'draft', 'sample', 'schedule'].map((name) => ({ name, values: past[name] })));
 }

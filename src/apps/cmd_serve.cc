@@ -1,6 +1,7 @@
 // `deepinfer serve`: reads the configuration, loads the model, serves until SIGTERM or Ctrl-C. The first
 // signal drains, the second hurries, the third ends at once.
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -22,6 +23,7 @@ struct Options {
   std::string config_file, positional_model, print_docs;
   bool print_config = false, check_config = false;
   std::map<std::string, std::vector<std::string>> given;  // by setting
+  std::map<std::string, CLI::Option*> options;
 };
 
 int fail(const Status& s) {
@@ -91,6 +93,14 @@ int serve_until_signal(RunningServer* server, const ServeConfig& c, const sigset
   return 0;
 }
 
+// Each client needs a descriptor, and the usual soft limit of 1024 is soon reached.
+void raise_open_files() {
+  rlimit l{};
+  if (getrlimit(RLIMIT_NOFILE, &l) != 0) return;
+  l.rlim_cur = l.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &l);
+}
+
 int run_serve(Options& o) {
   for (const std::string& extra : o.command->remaining()) {
     if (extra.size() > 1 && extra[0] == '-')
@@ -113,6 +123,7 @@ int run_serve(Options& o) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  raise_open_files();
   auto model = open_engine(c, [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
   if (!model.ok()) return fail(model.status());
   if (!model->notice.empty()) fmt::print(stderr, "{}\n", model->notice);
@@ -139,6 +150,7 @@ void add_serve(Program& program) {
       ->check(CLI::IsMember({"metrics", "configuration"}));
   for (const Setting& s : serve_settings()) {
     CLI::Option* option = cmd->add_option(flag_name(s), o->given[s.name], s.help);
+    o->options[s.name] = option;
     option->group(s.group)->type_name(s.kind == "flag" ? "true|false" : s.kind);
     option->expected(s.kind == "flag" ? 0 : 1, 1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
@@ -146,9 +158,9 @@ void add_serve(Program& program) {
     program.run = [o] {
       // A bare flag means true.
       for (auto& [name, values] : o->given) {
-        for (std::string& v : values) {
-          if (v.empty()) v = "true";
-        }
+        if (o->options.at(name)->count() > 0 &&
+            (values.empty() || values.front().empty() || values.front() == "{}"))
+          values = {"true"};
       }
       return run_serve(*o);
     };

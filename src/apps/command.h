@@ -29,6 +29,9 @@ void add_cachesim(Program& program);
 void add_simulate(Program& program);
 void add_plan(Program& program);
 void add_serve(Program& program);
+void add_chat(Program& program);
+void add_usage(Program& program);
+void add_bench_edge(Program& program);
 void add_bench(Program& program);
 void add_batch(Program& program);
 

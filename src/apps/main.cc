@@ -23,6 +23,9 @@ int main(int argc, char** argv) {
   deepinfer::add_simulate(program);
   deepinfer::add_plan(program);
   deepinfer::add_serve(program);
+  deepinfer::add_chat(program);
+  deepinfer::add_usage(program);
+  deepinfer::add_bench_edge(program);
   deepinfer::add_bench(program);
   deepinfer::add_batch(program);
   try {

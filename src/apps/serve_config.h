@@ -40,7 +40,7 @@ struct ServeConfig {
 
   std::string database;
   int64_t max_responses = 10'000;
-  std::string log_format = "text", log_level = "info", log_file, metrics_names = "own";
+  std::string log_format = "text", log_level = "info", log_file, metrics_names = "own", otlp_endpoint;
 };
 
 // One setting: how to write, read and describe it.

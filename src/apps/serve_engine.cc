@@ -34,6 +34,8 @@ EngineRequest to_engine(GenerationRequest g, int64_t now) {
   r.deadline_ns = g.timeout_ns > 0 ? now + g.timeout_ns : 0;
   r.cache_scope = std::move(g.cache_scope);
   r.use_cache = g.use_cache;
+  // Made by serve_run's factory, which wraps a ConstraintMaker.
+  r.constraint = std::static_pointer_cast<const TokenConstraint>(g.constraint);
   return r;
 }
 
@@ -80,29 +82,23 @@ GenerationEvent to_edge(EngineEvent&& e) {
 
 }  // namespace
 
-EngineGenerator::EngineGenerator(Engine* engine, ConstraintMaker constraints)
-    : engine_(engine), constraints_(std::move(constraints)) {
+EngineGenerator::EngineGenerator(Engine* engine) : engine_(engine) {
   thread_ = std::thread([this] { dispatch(); });
 }
 
 EngineGenerator::~EngineGenerator() {
-  stop_ = true;
+  stop();
+}
+
+void EngineGenerator::stop() {
+  if (stop_.exchange(true)) return;
   engine_->wake();
   thread_.join();
 }
 
 Result<uint64_t> EngineGenerator::submit(GenerationRequest g, std::shared_ptr<Loop> loop, Sink sink) {
-  std::optional<ConstraintSpec> spec = std::move(g.constraint);
   const int choices = g.choices;
   EngineRequest r = to_engine(std::move(g), engine_->now_ns());
-  if (spec) {
-    if (!constraints_)
-      return error(Code::kUnsupported, "{}: constrained decoding is not available on this server",
-                   spec->field);
-    auto constraint = constraints_(*spec);
-    if (!constraint.ok()) return constraint.status();
-    r.constraint = std::move(*constraint);
-  }
   auto stream = std::make_shared<Stream>(Stream{std::move(loop), std::move(sink), choices});
   // Under the lock, so that no event of the request is looked up before it is known.
   std::lock_guard lock(mutex_);

@@ -18,13 +18,15 @@
 
 namespace deepinfer {
 
-// Makes the engine's constraint from what the request asked for; empty: structured output is refused.
+// Makes the engine's constraint from what the request asked for, on a worker thread; empty: structured output
+// is refused.
 using ConstraintMaker = std::function<Result<std::shared_ptr<const TokenConstraint>>(const ConstraintSpec&)>;
 
 class EngineGenerator : public Generator {
  public:
-  EngineGenerator(Engine* engine, ConstraintMaker constraints);
-  ~EngineGenerator() override;  // requests still open get no more events
+  explicit EngineGenerator(Engine* engine);
+  ~EngineGenerator() override;  // as stop()
+  void stop();                  // requests still open get no more events
 
   Result<uint64_t> submit(GenerationRequest request, std::shared_ptr<Loop> loop, Sink sink) override;
   void cancel(uint64_t id) override;
@@ -44,7 +46,6 @@ class EngineGenerator : public Generator {
   void dispatch();
 
   Engine* engine_;
-  ConstraintMaker constraints_;
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<Stream>> streams_;
   int64_t busy_since_ns_ = 0;

@@ -107,7 +107,13 @@ std::shared_ptr<Preparer> RunningServer::make_preparer(Status* status) const {
   p.vocab_size = model_.vocab_size;
   p.default_temperature = config_.default_temperature;
   p.default_top_p = config_.default_top_p;
-  p.constraints = model_.constraints != nullptr;
+  if (model_.constraints) {
+    p.make_constraint =
+        [make = model_.constraints](const ConstraintSpec& spec) -> Result<std::shared_ptr<const void>> {
+      DI_ASSIGN(std::shared_ptr<const TokenConstraint> made, make(spec));
+      return std::shared_ptr<const void>(std::move(made));
+    };
+  }
   return std::make_shared<Preparer>(std::move(p));
 }
 
@@ -142,6 +148,9 @@ Status RunningServer::open(const ServeConfig& config, ServedModel model, bool li
   ApiKeys keys;
   DI_TRY(open_keys(&keys));
   DI_ASSIGN(log_, EventLog::open({config_.log_format == "json", config_.log_file, config_.log_level}));
+  if (!config_.otlp_endpoint.empty()) {
+    DI_ASSIGN(spans_, OtlpExporter::open(config_.otlp_endpoint, DEEPINFER_VERSION));
+  }
   DatabaseOptions d;
   d.path = config_.database;
   d.most_responses = std::max<int64_t>(1, config_.max_responses);
@@ -150,7 +159,7 @@ Status RunningServer::open(const ServeConfig& config, ServedModel model, bool li
   Status status;
   preparer_ = make_preparer(&status);
   DI_TRY(status);
-  generator_ = std::make_unique<EngineGenerator>(model_.engine.get(), model_.constraints);
+  generator_ = std::make_unique<EngineGenerator>(model_.engine.get());
   workers_ = std::make_unique<Workers>(config_.workers);
 
   CallServices calls;
@@ -161,6 +170,7 @@ Status RunningServer::open(const ServeConfig& config, ServedModel model, bool li
   calls.log = log_.get();
   calls.database = database_.get();
   calls.live = &live_;
+  calls.spans = spans_.get();
   calls.background = [this](std::function<void()> task) { workers_->run(std::move(task)); };
   calls.fingerprint = "deepinfer-" DEEPINFER_VERSION;
   ServiceOptions s;
@@ -231,9 +241,10 @@ void RunningServer::stop() {
 
 RunningServer::~RunningServer() {
   stop();
-  // Tasks of workers and events of the engine still reach calls; both end before what calls use.
+  // Tasks of workers and events of the engine still reach calls; both end before what calls use, and the
+  // server's loops run what was posted to them before they go.
   workers_.reset();
-  generator_.reset();
+  if (generator_) generator_->stop();
   http_.reset();
 }
 

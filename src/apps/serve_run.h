@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "apps/otlp.h"
 #include "apps/serve_config.h"
 #include "apps/serve_engine.h"
 #include "edge/http/server.h"
@@ -87,6 +88,7 @@ class RunningServer {
   ServeMetrics metrics_;
   LiveCalls live_;
   std::unique_ptr<EventLog> log_;
+  std::unique_ptr<OtlpExporter> spans_;
   std::unique_ptr<Database> database_;
   std::unique_ptr<FleetGate> gate_;
   std::shared_ptr<Preparer> preparer_;

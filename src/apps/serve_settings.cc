@@ -138,6 +138,8 @@ void describe_records(Describer& d) {
   d("log_format", &C::log_format, "lines for people or JSON").choices = {"text", "json"};
   d("log_level", &C::log_level, "least level written").choices = {"debug", "info", "warning", "error", "off"};
   d("log_file", &C::log_file, "file for the log; empty: standard error");
+  d("otlp_endpoint", &C::otlp_endpoint,
+    "collector for traces (OTLP over HTTP), as in http://127.0.0.1:4318; empty: none");
   d("metrics_names", &C::metrics_names, "names under /metrics: our own, those of vLLM, or both").choices = {
       "own", "vllm", "both"};
 }

@@ -16,7 +16,7 @@ namespace deepinfer {
 class Loop {
  public:
   virtual ~Loop() = default;
-  // Runs `task` on the loop's thread, soon. Tasks posted after the server stopped are dropped.
+  // Runs `task` on the loop's thread, soon; after the server stopped, when it is destroyed.
   virtual void post(std::function<void()> task) = 0;
 };
 
@@ -54,8 +54,8 @@ class Exchange {
 
   virtual bool ended() const = 0;
   virtual bool streaming() const = 0;
-  // Called once when the exchange ends in any way other than kComplete. Never called from inside respond(),
-  // begin_stream() or finish(); may be called from inside write().
+  // Called once when the exchange ends in any way other than kComplete; perhaps from inside begin_stream() or
+  // write(), never from inside respond(), finish() or abort().
   virtual void on_abandoned(std::function<void(ExchangeEnd)> callback) = 0;
 };
 

@@ -54,10 +54,14 @@ void HttpExchange::begin_stream(int status, std::string type, std::string keep_a
 bool HttpExchange::write(std::string_view bytes) {
   if (!connection_) return false;
   auto c = connection_;
-  if (c->unsent() + static_cast<int64_t>(bytes.size()) > server_->options.limits.stream_buffer_bytes) {
+  // One piece may always wait, whatever its size; more only within the limit.
+  auto too_much = [&] {
+    return c->unsent() > 0 &&
+           c->unsent() + static_cast<int64_t>(bytes.size()) > server_->options.limits.stream_buffer_bytes;
+  };
+  if (too_much()) {
     c->flush();
-    if (!c->closed_ &&
-        c->unsent() + static_cast<int64_t>(bytes.size()) > server_->options.limits.stream_buffer_bytes) {
+    if (!c->closed_ && too_much()) {
       ++server_->counters.slow_readers;
       c->close(ExchangeEnd::kSlowReader);
     }

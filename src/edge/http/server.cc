@@ -44,6 +44,12 @@ class LoopThread : public Loop {
     if (thread_.joinable()) thread_.join();
   }
 
+  // Tasks posted after the thread ended run here, so that what they hold is let go.
+  void finish() {
+    state.io.restart();
+    state.io.poll();
+  }
+
   LoopState state;
 
  private:
@@ -67,7 +73,10 @@ class LoopThread : public Loop {
 
 class Server : public HttpServer {
  public:
-  ~Server() override { stop(); }
+  ~Server() override {
+    stop();
+    for (auto& loop : loops_) loop->finish();
+  }
 
   Status open(HttpServerOptions options, Handler handler) {
     state_.options = std::move(options);

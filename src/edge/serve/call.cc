@@ -78,6 +78,9 @@ GenerationCall::GenerationCall(CallServices* services, std::shared_ptr<Exchange>
                                                           : "cmpl-";
   response_id_ = prefix + fresh_id();
   received_ns_ = exchange_->request().received_ns;
+  const std::string* parent = exchange_->request().header("traceparent");
+  if (parent != nullptr) trace_ = parse_traceparent(*parent).value_or(TraceContext());
+  if (trace_.trace_id.empty()) trace_.trace_id = (fresh_id() + fresh_id()).substr(0, 32);
 }
 
 void GenerationCall::start() {
@@ -151,9 +154,7 @@ bool GenerationCall::admit() {
 }
 
 bool GenerationCall::submit() {
-  GenerationRequest g = p_.generation;  // sizes are looked at again at the end
-  p_.generation.prompt.clear();
-  p_.generation.prompt.shrink_to_fit();
+  GenerationRequest g = std::move(p_.generation);  // its sizes stay and are looked at again at the end
   g.tenant = caller_.tenant_number;
   g.tenant_weight = caller_.weight;
   // A client may put its own work back, not in front of others' beyond what its key says.
@@ -440,8 +441,10 @@ void GenerationCall::account() {
     s_->database->record(std::move(row));
   }
   auto ms = [](int64_t ns) { return static_cast<double>(ns / 1000) / 1000; };
+  trace(now, output);
   s_->log->info("request", {{"id", request_id_},
                             {"response", response_id_},
+                            {"trace", trace_.trace_id},
                             {"tenant", caller_.tenant},
                             {"path", exchange_->request().path},
                             {"model", p_.info.model},
@@ -454,6 +457,38 @@ void GenerationCall::account() {
                             {"queue_ms", ms(queue_ns_)},
                             {"ttft_ms", first_token_ns_ > 0 ? ms(first_token_ns_ - received_ns_) : -1.0},
                             {"total_ms", ms(now - received_ns_)}});
+}
+
+void GenerationCall::trace(int64_t now, int64_t output) {
+  if (s_->spans == nullptr || !trace_.sampled) return;
+  const int64_t wall = wall_time_ns();
+  auto at = [&](int64_t monotonic) { return wall - (now - monotonic); };
+  TraceSpan whole{trace_.trace_id,
+                  fresh_id().substr(0, 16),
+                  trace_.parent_id,
+                  "generate",
+                  at(received_ns_),
+                  wall,
+                  {},
+                  {}};
+  whole.numbers = {{"gen_ai.usage.input_tokens", usage_.prompt_tokens},
+                   {"gen_ai.usage.output_tokens", output},
+                   {"deepinfer.cached_tokens", usage_.cached_tokens}};
+  whole.texts = {{"gen_ai.response.id", response_id_},
+                 {"gen_ai.request.model", p_.info.model},
+                 {"url.path", exchange_->request().path},
+                 {"deepinfer.request_id", request_id_},
+                 {"deepinfer.reason", reason_}};
+  std::vector<TraceSpan> all = {whole};
+  int64_t begin = at(now - queue_ns_ - prefill_ns_ - decode_ns_);
+  for (auto [name, ns] :
+       {std::pair{"queue", queue_ns_}, std::pair{"prefill", prefill_ns_}, std::pair{"decode", decode_ns_}}) {
+    if (ns <= 0) continue;
+    all.push_back(
+        {trace_.trace_id, fresh_id().substr(0, 16), whole.span_id, name, begin, begin + ns, {}, {}});
+    begin += ns;
+  }
+  s_->spans->add(std::move(all));
 }
 
 void GenerationCall::fail(const ErrorReply& reply, const std::string& reason) {

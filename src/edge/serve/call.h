@@ -18,6 +18,7 @@
 #include "edge/serve/generation.h"
 #include "edge/serve/metrics.h"
 #include "edge/serve/prepare.h"
+#include "edge/serve/trace.h"
 #include "edge/writer.h"
 
 namespace deepinfer {
@@ -62,6 +63,7 @@ struct CallServices {
   EventLog* log = nullptr;
   Database* database = nullptr;
   LiveCalls* live = nullptr;
+  SpanSink* spans = nullptr;                              // null: no tracing
   std::function<void(std::function<void()>)> background;  // runs a task on a worker thread
   std::string fingerprint;
 };
@@ -108,6 +110,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   void answer_whole();
   void store_response();
   void account();
+  void trace(int64_t now, int64_t output);
   std::string merged_object() const;
   void fail(const ErrorReply& reply, const std::string& reason);
 
@@ -116,6 +119,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   Endpoint endpoint_;
   Caller caller_;
   std::string request_id_, response_id_;
+  TraceContext trace_;
   Prepared p_;
   std::vector<Choice> choices_;
   uint64_t ticket_ = 0, engine_id_ = 0;

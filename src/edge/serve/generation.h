@@ -23,6 +23,9 @@ struct ConstraintSpec {
   bool after_thinking = false;  // the output begins inside reasoning, which is free
 };
 
+// Makes the engine's own constraint object; the edge only carries it. May take its time: called on a worker.
+using ConstraintFactory = std::function<Result<std::shared_ptr<const void>>(const ConstraintSpec&)>;
+
 struct GenerationRequest {
   std::vector<int32_t> prompt;
   double temperature = 1, top_p = 1, min_p = 0;
@@ -35,7 +38,8 @@ struct GenerationRequest {
   int choices = 1;
   int top_logprobs = -1;
   bool prompt_logprobs = false;
-  std::optional<ConstraintSpec> constraint;
+  // What a ConstraintMaker made, for whoever made it; null: anything may come.
+  std::shared_ptr<const void> constraint;
   uint32_t tenant = 0;
   double tenant_weight = 1;
   int priority = 0;

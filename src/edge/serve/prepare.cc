@@ -230,17 +230,19 @@ Status Preparer::constrain(const Conversation& c, const Extras& extras, Prepared
     spec = ConstraintSpec{ConstraintSpec::Kind::kJsonSchema, c.response_schema, format, false};
   }
   // JSON mode needs no constraint: the prompt asks for it and the parser finds the payload.
-  if (!spec && c.response_format == ResponseFormat::kJsonObject && o_.constraints)
+  if (!spec && c.response_format == ResponseFormat::kJsonObject && o_.make_constraint)
     spec = ConstraintSpec{ConstraintSpec::Kind::kJsonObject, {}, format, false};
   if (!spec) return {};
-  if (!o_.constraints)
+  if (!o_.make_constraint)
     return error(Code::kUnsupported,
                  "{}: constrained decoding is not available on this server. Ask for JSON in words with "
                  "response_format {{\"type\": \"json_object\"}}.",
                  spec->field);
   spec->after_thinking =
       out->parsing.stage == ReasoningStage::kStart || out->parsing.stage == ReasoningStage::kReasoning;
-  out->generation.constraint = std::move(spec);
+  auto made = o_.make_constraint(*spec);
+  if (!made.ok()) return made.status().with_context(spec->field);
+  out->generation.constraint = std::move(*made);
   return {};
 }
 

@@ -36,7 +36,7 @@ struct PrepareOptions {
   int64_t max_output_tokens = 0;  // a server's own limit; 0: the context's
   int64_t vocab_size = 0;
   double default_temperature = 1, default_top_p = 1;
-  bool constraints = false;  // a maker of constraints is there
+  ConstraintFactory make_constraint;  // empty: structured output is refused
 };
 
 struct Prepared {
