@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 
 #include "apps/command.h"
@@ -35,6 +36,12 @@ constexpr int64_t kQuickShort = 50, kQuickNeedles = 8;
 
 bool is_needle(const std::string& name) {
   return name.starts_with("needle_");
+}
+
+// Suites that ask whether the candidate pool loses distant evidence: thousands of tokens an item, so they run
+// when asked for and in that comparison.
+bool is_far(const std::string& name) {
+  return name == "distant_evidence" || name == "rare_reference" || name == "multi_step_tool";
 }
 
 int fail(const Status& s) {
@@ -81,7 +88,7 @@ class Evaluation {
   }
   int64_t item_limit(const std::string& name) const {
     if (o_.items > 0) return o_.items;
-    return !o_.quick ? 0 : is_needle(name) ? kQuickNeedles : kQuickShort;
+    return !o_.quick ? 0 : is_needle(name) || is_far(name) ? kQuickNeedles : kQuickShort;
   }
   Result<SuiteIndex> index() const {
     namespace fs = std::filesystem;
@@ -91,7 +98,9 @@ class Evaluation {
 
   Status run_all() {
     DI_ASSIGN(const SuiteIndex suites, index());
-    const std::vector<std::string>& names = o_.suites.empty() ? suites.suites : o_.suites;
+    std::vector<std::string> names = o_.suites;
+    if (names.empty())
+      std::remove_copy_if(suites.suites.begin(), suites.suites.end(), std::back_inserter(names), is_far);
     if (names.empty()) return error(Code::kInvalidData, "{}/index.json lists no suites", suites.dir);
     report_.skill_drafts.emplace();
     for (const std::string& name : names) {
@@ -187,8 +196,7 @@ class Evaluation {
     std::vector<EvalSuite> evidence;
     for (const std::string& name : suites.suites) {
       const bool asked = std::find(o_.suites.begin(), o_.suites.end(), name) != o_.suites.end();
-      const bool by_default = is_needle(name) || name == "distant_evidence" || name == "rare_reference" ||
-                              name == "multi_step_tool";
+      const bool by_default = is_needle(name) || is_far(name);
       if (o_.suites.empty() ? !by_default : !asked) continue;
       DI_ASSIGN(EvalSuite suite, read_suite(suites, name, runner_.config(), item_limit(name)));
       evidence.push_back(std::move(suite));
