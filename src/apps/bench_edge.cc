@@ -274,7 +274,7 @@ Status run_client(const EdgeBenchOptions& o, Client* client, pid_t server, EdgeB
   }
   const double expected = 2 + static_cast<double>(o.tokens) / std::max(0.001, o.tokens_per_s);
   const int64_t limit = now_ns() + static_cast<int64_t>((expected * 3 + 30) * 1e9);
-  int64_t most = 0;
+  int64_t most = resident_bytes(server);
   for (int64_t sampled = 0; client->open() > 0 && now_ns() < limit;) {
     client->pump(20);
     if (now_ns() - sampled > 500'000'000 && client->open() == o.streams) {

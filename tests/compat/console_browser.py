@@ -108,6 +108,7 @@ def talk(b, folder):
 
 def views(b, folder):
     b.click("#tab-live")
+    assert b.js("return [...document.querySelectorAll('section')].filter(s => s.offsetParent !== null).map(s => s.id).join()") == "live"
     b.until("document.querySelectorAll('.tile').length > 10")
     b.until("document.querySelectorAll('#c-rate path').length == 1", 10)
     time.sleep(3)
