@@ -19,6 +19,7 @@ void add_inspect(Program& program);
 void add_synth(Program& program);
 void add_generate(Program& program);
 void add_selfcheck(Program& program);
+void add_replaycheck(Program& program);
 void add_doctor(Program& program);
 void add_render(Program& program);
 void add_parse(Program& program);

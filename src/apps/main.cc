@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   deepinfer::add_inspect(program);
   deepinfer::add_synth(program);
   deepinfer::add_selfcheck(program);
+  deepinfer::add_replaycheck(program);
   deepinfer::add_render(program);
   deepinfer::add_parse(program);
   deepinfer::add_grammar(program);
