@@ -56,6 +56,7 @@ Grammar common_grammar() {
   std::vector<ExprPtr> roots;
   auto root = [&](RuleId r) { roots.push_back(make_rule(r)); };
   root(g.add("string", free_json_string()));
+  root(g.add_counted("space", json_space(), 1, 32));
   root(g.add_counted("characters", free_json_char(), 1, 100));
   root(g.add_counted("text characters", any_raw, 1, 100));
   root(g.add("one spelling", make_seq({make_repeat(any_json, 0, kUnbounded), make_bytes("\"")})));

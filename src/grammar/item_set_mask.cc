@@ -16,6 +16,9 @@ uint32_t wide_from(size_t tokens) {
   return static_cast<uint32_t>(std::clamp<size_t>(tokens / 64, 8, 1024));
 }
 
+// Up to this many narrow items are walked one by one; more share the walk of their set.
+constexpr size_t kFewItems = 12;
+
 }  // namespace
 
 const ItemSets::Lexical* ItemSets::lexical(uint32_t state) {
@@ -30,7 +33,9 @@ const ItemSets::Lexical* ItemSets::lexical(uint32_t state) {
       }
     }
     index = -2;
-    if (wide > wide_from(trie.tokens.size())) {
+    // Counted automata always: white space is one, and its entry is shared by every grammar.
+    bool counted = a_.rules[a_.states[state].rule].kind == Rule::Kind::kCounted;
+    if (counted || wide > wide_from(trie.tokens.size())) {
       SubAutomaton sub = sub_automaton(a_, state);
       auto l = std::make_unique<Lexical>();
       l->entry = v_.store().find(sub, trie, v_.mask_words());
@@ -104,6 +109,36 @@ void ItemSets::walk(SetId set, uint32_t node, std::vector<int32_t>* out) {
   }
 }
 
+// The same for one item inside a narrow byte automaton: its states are followed in the table itself, and item
+// sets are needed only behind the places where the automaton can be left.
+void ItemSets::walk_automaton(const Item& item, std::vector<int32_t>* out) {
+  const TokenTrie& trie = v_.trie();
+  auto visit = [&](uint32_t node, uint32_t state) {
+    state_at_[trie.depth[node]] = state;
+    for (uint32_t t = trie.token_at[node]; t < trie.token_at[node + 1]; ++t) out->push_back(trie.tokens[t]);
+    const Automaton::State& s = a_.states[state];
+    if (trie.end[node] == node + 1 || (!s.accept && s.calls_n == 0)) return;
+    SetId behind = exit_set(state, item);
+    if (behind != kDeadSet) walk(behind, node, out);
+  };
+  for (const ByteEdge& e : a_.bytes_of(item.state)) {
+    for (int b = e.lo; b <= e.hi; ++b) {
+      uint32_t c = trie.root_child[b];
+      if (c == 0) continue;
+      visit(c, e.to);
+      for (uint32_t i = c + 1; i < trie.end[c];) {
+        uint32_t to = target(state_at_[trie.depth[i] - 1u], trie.byte[i]);
+        if (to == kDone) {
+          i = trie.end[i];
+          continue;
+        }
+        visit(i, to);
+        ++i;
+      }
+    }
+  }
+}
+
 void ItemSets::add_heavy(const Item& item, const Lexical& lex, Mask* out) {
   const Automaton::RuleInfo& rule = a_.rules[a_.states[item.state].rule];
   bool counted = rule.kind == Rule::Kind::kCounted;
@@ -150,7 +185,17 @@ void ItemSets::build_mask(SetId set, Mask* out) {
       add_heavy(item, *lex, out);
     }
   }
-  if (light.size() == all.size()) {
+  if (light.size() <= kFewItems) {
+    for (const Item& item : light) {
+      // Counting rules that are not worth an entry, and nothing else, still walk as item sets.
+      if (a_.rules[a_.states[item.state].rule].kind == Rule::Kind::kBody) {
+        walk_automaton(item, &out->tokens);
+      } else {
+        std::vector<Item> one = {item};
+        walk(intern_set(&one, false), 0, &out->tokens);
+      }
+    }
+  } else if (light.size() == all.size()) {
     walk(set, 0, &out->tokens);
   } else if (!light.empty()) {
     walk(intern_set(&light, false), 0, &out->tokens);

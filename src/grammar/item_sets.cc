@@ -26,7 +26,11 @@ uint64_t hash_items(std::span<const T> list, uint64_t seed) {
 }  // namespace
 
 ItemSets::ItemSets(const Automaton& automaton, const Vocabulary& vocabulary)
-    : a_(automaton), v_(vocabulary), lexical_of_(automaton.states.size(), -1), at_depth_(4098, 0) {
+    : a_(automaton),
+      v_(vocabulary),
+      lexical_of_(automaton.states.size(), -1),
+      at_depth_(4098, 0),
+      state_at_(4098, 0) {
   std::vector<Item> none;
   intern_set(&none, false);  // set 0: dead
   std::vector<Item> done = {{kDone, 0, 0}};
@@ -50,7 +54,8 @@ ItemSets::ItemSets(const ItemSets& other, Copy)
       lexical_of_(other.lexical_of_.size(), -1),
       start_(other.start_),
       overflowed_(other.overflowed_),
-      at_depth_(other.at_depth_.size(), 0) {
+      at_depth_(other.at_depth_.size(), 0),
+      state_at_(other.state_at_.size(), 0) {
   for (Set& r : sets_) r.mask = -1;
 }
 

@@ -106,6 +106,7 @@ class ItemSets {
   SetId exit_set(uint32_t state, const Item& item);
   void build_mask(SetId set, Mask* out);
   void walk(SetId set, uint32_t node, std::vector<int32_t>* out);
+  void walk_automaton(const Item& item, std::vector<int32_t>* out);
   void add_heavy(const Item& item, const Lexical& lex, Mask* out);
   uint32_t copy_frame(const ItemSets& old, uint32_t frame, std::unordered_map<uint32_t, uint32_t>* done);
 
@@ -133,6 +134,7 @@ class ItemSets {
   std::vector<uint32_t> seen_slots_;
   bool accepting_ = false, too_many_ = false;
   std::vector<SetId> at_depth_;
+  std::vector<uint32_t> state_at_;
 };
 
 }  // namespace deepinfer::grammar

@@ -87,7 +87,7 @@ class Reader {
       if (!names.insert(name).second) return fail("a member appears twice");
       space();
       if (!take(':')) return fail("':' expected");
-      v->members.emplace_back(std::move(name), JsonValue());
+      v->members.push_back({std::move(name), JsonValue()});
       if (!value(&v->members.back().second, depth + 1)) return false;
       space();
     } while (take(','));
@@ -181,6 +181,13 @@ class Reader {
 };
 
 }  // namespace
+
+const JsonValue* JsonValue::find(std::string_view name) const {
+  for (const JsonMember& m : members) {
+    if (m.first == name) return &m.second;
+  }
+  return nullptr;
+}
 
 Result<JsonValue> parse_json_value(std::string_view text, int max_depth) {
   return Reader(text, max_depth).run();

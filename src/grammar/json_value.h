@@ -11,21 +11,23 @@
 
 namespace deepinfer::grammar {
 
+struct JsonMember;
+
 struct JsonValue {
   enum class Type { kNull, kBool, kNumber, kString, kArray, kObject };
   Type type = Type::kNull;
   bool boolean = false;
   std::string text;  // kString: the value in UTF-8; kNumber: as spelt
   std::vector<JsonValue> items;
-  std::vector<std::pair<std::string, JsonValue>> members;  // names are unique
+  std::vector<JsonMember> members;  // names are unique
 
   bool is(Type t) const { return type == t; }
-  const JsonValue* find(std::string_view name) const {
-    for (const auto& [k, v] : members) {
-      if (k == name) return &v;
-    }
-    return nullptr;
-  }
+  const JsonValue* find(std::string_view name) const;
+};
+
+struct JsonMember {
+  std::string first;  // the name
+  JsonValue second;
 };
 
 // kInvalidArgument with the byte offset; nesting deeper than max_depth, a repeated member and ill-formed

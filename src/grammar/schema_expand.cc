@@ -291,59 +291,57 @@ bool SchemaCompiler::Impl::read_size(const JsonValue* node, std::string_view nam
   return true;
 }
 
+// False for a name that is no type.
+bool SchemaCompiler::Impl::read_type(const JsonValue& value, Flat* flat) {
+  static constexpr std::pair<std::string_view, unsigned> kNames[] = {
+      {"null", kNullBit},     {"boolean", kBoolBit}, {"number", kNumberBit}, {"integer", kNumberBit},
+      {"string", kStringBit}, {"array", kArrayBit},  {"object", kObjectBit}};
+  unsigned bits = 0;
+  bool integer = false, number = false;
+  for (const JsonValue& t : value.is(Type::kArray) ? value.items : std::vector<JsonValue>{value}) {
+    auto it = std::find_if(std::begin(kNames), std::end(kNames),
+                           [&](const auto& n) { return t.is(Type::kString) && t.text == n.first; });
+    if (it == std::end(kNames)) return false;
+    bits |= it->second;
+    integer = integer || it->first == "integer";
+    number = number || it->first == "number";
+  }
+  flat->types &= bits;
+  if (integer && !number) flat->number.integer = true;
+  return true;
+}
+
+// False if there is no list where one must be.
+bool SchemaCompiler::Impl::read_values(const std::string& name, const JsonValue& value, Flat* flat) {
+  std::vector<const JsonValue*> values;
+  if (name == "const") {
+    values.push_back(&value);
+  } else {
+    if (!value.is(Type::kArray)) return false;
+    budget->spend_branches(static_cast<int64_t>(value.items.size()));
+    for (const JsonValue& v : value.items) values.push_back(&v);
+  }
+  if (name == kNotEnum) {
+    flat->excluded.insert(flat->excluded.end(), values.begin(), values.end());
+  } else if (!flat->has_values) {
+    flat->has_values = true;
+    flat->values = std::move(values);
+  } else {
+    std::erase_if(flat->values, [&](const JsonValue* v) {
+      return std::none_of(values.begin(), values.end(), [&](const JsonValue* w) { return equal(*v, *w); });
+    });
+  }
+  return true;
+}
+
 // Keywords about the value itself that are not about numbers; unknown ones end here.
 bool SchemaCompiler::Impl::check_value_keyword(const JsonValue* node, const std::string& name,
                                                const JsonValue& value, Flat* flat) {
   uint32_t n = 0;
   auto wrong = [&](std::string_view why) { return fail(node, name, Code::kInvalidArgument, why), false; };
-  if (name == "type") {
-    unsigned bits = 0;
-    bool integer_only = false, number = false;
-    auto add = [&](const JsonValue& t) {
-      static constexpr std::pair<std::string_view, unsigned> kNames[] = {
-          {"null", kNullBit},     {"boolean", kBoolBit}, {"number", kNumberBit}, {"integer", kNumberBit},
-          {"string", kStringBit}, {"array", kArrayBit},  {"object", kObjectBit}};
-      for (auto [text, bit] : kNames) {
-        if (!t.is(Type::kString) || t.text != text) continue;
-        bits |= bit;
-        integer_only = integer_only || text == "integer";
-        number = number || text == "number";
-        return true;
-      }
-      return false;
-    };
-    if (value.is(Type::kArray)) {
-      for (const JsonValue& t : value.items) {
-        if (!add(t)) return wrong("unknown type");
-      }
-    } else if (!add(value)) {
-      return wrong("unknown type");
-    }
-    flat->types &= bits;
-    if (integer_only && !number) flat->number.integer = true;
-    return true;
-  }
-  if (name == "enum" || name == "const" || name == kNotEnum) {
-    std::vector<const JsonValue*> values;
-    if (name == "const") {
-      values.push_back(&value);
-    } else {
-      if (!value.is(Type::kArray)) return wrong("must be an array");
-      if (!budget->spend_branches(static_cast<int64_t>(value.items.size()))) return false;
-      for (const JsonValue& v : value.items) values.push_back(&v);
-    }
-    if (name == kNotEnum) {
-      flat->excluded.insert(flat->excluded.end(), values.begin(), values.end());
-    } else if (!flat->has_values) {
-      flat->has_values = true;
-      flat->values = std::move(values);
-    } else {
-      std::erase_if(flat->values, [&](const JsonValue* v) {
-        return std::none_of(values.begin(), values.end(), [&](const JsonValue* w) { return equal(*v, *w); });
-      });
-    }
-    return true;
-  }
+  if (name == "type") return read_type(value, flat) || wrong("unknown type");
+  if (name == "enum" || name == "const" || name == kNotEnum)
+    return read_values(name, value, flat) || wrong("must be an array");
   if (name == kNotInteger) {
     flat->number.fractional = true;
     return true;
@@ -461,7 +459,7 @@ bool SchemaCompiler::Impl::read_dependent(const JsonValue* node, const std::stri
         return fail(&value, key, Code::kInvalidArgument, "must be a schema or names"), false;
       }
       JsonValue present = object_of({{"required", required}});
-      if (!dependent.is(Type::kArray)) present.members.emplace_back("allOf", array_of({dependent}));
+      if (!dependent.is(Type::kArray)) present.members.push_back({"allOf", array_of({dependent})});
       it->second.push_back({make(std::move(absent), node), make(std::move(present), node)});
     }
   }

@@ -98,6 +98,8 @@ struct SchemaCompiler::Impl {
   bool read_number(const JsonValue* node, const std::string& name, const JsonValue& value, Flat* flat);
   bool read_combinator(const JsonValue* node, const std::string& name, const JsonValue& value, Walk* walk);
   bool read_dependent(const JsonValue* node, const std::string& name, const JsonValue& value, Walk* walk);
+  bool read_type(const JsonValue& value, Flat* flat);
+  bool read_values(const std::string& name, const JsonValue& value, Flat* flat);
   bool read_size(const JsonValue* node, std::string_view name, uint32_t* out);
   bool check_value_keyword(const JsonValue* node, const std::string& name, const JsonValue& value,
                            Flat* flat);
@@ -105,6 +107,14 @@ struct SchemaCompiler::Impl {
   // schema_negate.cc
   const JsonValue* make(JsonValue value, const JsonValue* from);
   const JsonValue* negate(const JsonValue* node, int level);
+  std::optional<bool> negate_values(const std::string& name, const JsonValue& value,
+                                    std::vector<JsonValue>* ways);
+  std::optional<bool> negate_bounds(const JsonValue* node, const std::string& name, const JsonValue& value,
+                                    std::vector<JsonValue>* ways);
+  std::optional<bool> negate_parts(const JsonValue* node, const std::string& name, const JsonValue& value,
+                                   int level, std::vector<JsonValue>* ways);
+  std::optional<bool> negate_logic(const JsonValue* node, const std::string& name, const JsonValue& value,
+                                   int level, std::vector<JsonValue>* ways);
   const std::vector<const JsonValue*>* one_of_choices(const JsonValue* node, const JsonValue& list);
   const JsonValue* conditional(const JsonValue* node);
 
@@ -145,7 +155,7 @@ struct SchemaCompiler::Impl {
 };
 
 // Values this program writes.
-JsonValue object_of(std::vector<std::pair<std::string, JsonValue>> members);
+JsonValue object_of(std::vector<JsonMember> members);
 JsonValue array_of(std::vector<JsonValue> items);
 JsonValue text_of(std::string_view text);
 JsonValue number_of(uint64_t n);

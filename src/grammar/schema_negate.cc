@@ -8,7 +8,7 @@ namespace deepinfer::grammar {
 
 using Type = JsonValue::Type;
 
-JsonValue object_of(std::vector<std::pair<std::string, JsonValue>> members) {
+JsonValue object_of(std::vector<JsonMember> members) {
   JsonValue v;
   v.type = Type::kObject;
   v.members = std::move(members);
@@ -64,109 +64,136 @@ const JsonValue* SchemaCompiler::Impl::negate(const JsonValue* node, int level) 
   if (node->is(Type::kBool)) return negated[node] = make(bool_of(!node->boolean), node);
   if (!node->is(Type::kObject)) return nullptr;
   std::vector<JsonValue> ways;  // each breaks one keyword
-  auto inner = [&](const JsonValue* n, JsonValue* out) {
-    const JsonValue* m = negate(n, level + 1);
-    if (m != nullptr) *out = *m;
-    return m != nullptr;
-  };
   for (const auto& [name, value] : node->members) {
-    JsonValue part;
-    uint32_t n = 0;
-    if (name == "$ref" && value.is(Type::kString)) {
-      const JsonValue* target = resolve(node, value.text);
-      if (target == nullptr || !inner(target, &part)) return nullptr;
-      ways.push_back(part);
-    } else if (name == "type") {
-      std::vector<std::string> left = {"null", "boolean", "number", "string", "array", "object"};
-      std::vector<JsonValue> named = value.is(Type::kArray) ? value.items : std::vector<JsonValue>{value};
-      bool integer = false, number = false;
-      for (const JsonValue& t : named) {
-        integer = integer || t.text == "integer";
-        number = number || t.text == "number";
-        std::erase(left, t.text);
-      }
-      if (integer && !number) {
-        std::erase(left, "number");
-        ways.push_back(typed("number", kNotInteger, bool_of(true)));
-      }
-      JsonValue types = array_of({});
-      for (const std::string& t : left) types.items.push_back(text_of(t));
-      ways.push_back(left.empty() ? bool_of(false) : object_of({{"type", types}}));
-    } else if (name == "const") {
-      ways.push_back(object_of({{kNotEnum, array_of({value})}}));
-    } else if (name == "enum" && value.is(Type::kArray)) {
-      ways.push_back(object_of({{kNotEnum, value}}));
-    } else if (name == kNotEnum) {
-      ways.push_back(object_of({{"enum", value}}));
-    } else if (name == kNotInteger) {
-      ways.push_back(
-          object_of({{"type", array_of({text_of("null"), text_of("boolean"), text_of("integer"),
-                                        text_of("string"), text_of("array"), text_of("object")})}}));
-    } else if (name == "properties" && value.is(Type::kObject)) {
-      for (const auto& [key, schema] : value.members) {
-        if (!inner(&schema, &part)) return nullptr;
-        ways.push_back(object_of({{"type", text_of("object")},
-                                  {"required", array_of({text_of(key)})},
-                                  {"properties", object_of({{key, part}})}}));
-      }
-    } else if (name == "required" && value.is(Type::kArray)) {
-      for (const JsonValue& key : value.items)
-        ways.push_back(typed("object", "properties", object_of({{key.text, bool_of(false)}})));
-    } else if (name == "minimum") {
-      ways.push_back(typed("number", "exclusiveMaximum", value));
-    } else if (name == "exclusiveMinimum") {
-      ways.push_back(typed("number", "maximum", value));
-    } else if (name == "maximum") {
-      ways.push_back(typed("number", "exclusiveMinimum", value));
-    } else if (name == "exclusiveMaximum") {
-      ways.push_back(typed("number", "minimum", value));
-    } else if (name == "minLength" || name == "minItems" || name == "minProperties") {
-      if (!read_size(node, name, &n)) return nullptr;
-      const char* type = name == "minLength" ? "string" : name == "minItems" ? "array" : "object";
-      std::string other = "max" + name.substr(3);
-      ways.push_back(n == 0 ? bool_of(false) : typed(type, other, number_of(n - 1)));
-    } else if (name == "maxLength" || name == "maxItems" || name == "maxProperties") {
-      if (!read_size(node, name, &n)) return nullptr;
-      const char* type = name == "maxLength" ? "string" : name == "maxItems" ? "array" : "object";
-      ways.push_back(typed(type, "min" + name.substr(3), number_of(uint64_t{n} + 1)));
-    } else if (name == "pattern") {
-      ways.push_back(typed("string", kNotPattern, value));
-    } else if (name == kNotPattern) {
-      ways.push_back(typed("string", "pattern", value));
-    } else if (name == "items" && !value.is(Type::kArray) && node->find("prefixItems") == nullptr) {
-      if (!inner(&value, &part)) return nullptr;
-      ways.push_back(typed("array", "contains", part));
-    } else if (name == "contains" && node->find("minContains") == nullptr &&
-               node->find("maxContains") == nullptr) {
-      if (!inner(&value, &part)) return nullptr;
-      ways.push_back(typed("array", "items", part));
-    } else if (name == "allOf" && value.is(Type::kArray)) {
-      for (const JsonValue& v : value.items) {
-        if (!inner(&v, &part)) return nullptr;
-        ways.push_back(part);
-      }
-    } else if (name == "anyOf" && value.is(Type::kArray)) {
-      JsonValue all = array_of({});
-      for (const JsonValue& v : value.items) {
-        if (!inner(&v, &part)) return nullptr;
-        all.items.push_back(part);
-      }
-      ways.push_back(object_of({{"allOf", all}}));
-    } else if (name == "not") {
-      ways.push_back(value);
-    } else {
+    std::optional<bool> done = negate_values(name, value, &ways);
+    if (!done) done = negate_bounds(node, name, value, &ways);
+    if (!done) done = negate_parts(node, name, value, level, &ways);
+    if (!done) done = negate_logic(node, name, value, level, &ways);
+    if (!done) {
       static constexpr std::string_view kHarmless[] = {"title",       "description", "default", "examples",
                                                        "$comment",    "$schema",     "$id",     "$defs",
                                                        "definitions", "$anchor"};
-      if (std::find(std::begin(kHarmless), std::end(kHarmless), name) == std::end(kHarmless))
-        return negated[node] = nullptr;
+      done = std::find(std::begin(kHarmless), std::end(kHarmless), name) != std::end(kHarmless);
     }
+    if (!*done) return nullptr;
   }
   std::erase_if(ways, [](const JsonValue& w) { return is_false(&w); });
   JsonValue out = ways.empty()       ? bool_of(false)
                   : ways.size() == 1 ? ways[0]
                                      : object_of({{"anyOf", array_of(std::move(ways))}});
   return negated[node] = make(std::move(out), node);
+}
+
+// The four families of keywords. Nothing: the keyword is of another family; false: its negation cannot be
+// written.
+std::optional<bool> SchemaCompiler::Impl::negate_values(const std::string& name, const JsonValue& value,
+                                                        std::vector<JsonValue>* ways) {
+  if (name == "type") {
+    std::vector<std::string> left = {"null", "boolean", "number", "string", "array", "object"};
+    std::vector<JsonValue> named = value.is(Type::kArray) ? value.items : std::vector<JsonValue>{value};
+    bool integer = false, number = false;
+    for (const JsonValue& t : named) {
+      integer = integer || t.text == "integer";
+      number = number || t.text == "number";
+      std::erase(left, t.text);
+    }
+    if (integer && !number) {
+      std::erase(left, "number");
+      ways->push_back(typed("number", kNotInteger, bool_of(true)));
+    }
+    JsonValue types = array_of({});
+    for (const std::string& t : left) types.items.push_back(text_of(t));
+    ways->push_back(left.empty() ? bool_of(false) : object_of({{"type", types}}));
+    return true;
+  }
+  if (name == kNotInteger) {
+    JsonValue types = array_of({});
+    for (const char* t : {"null", "boolean", "integer", "string", "array", "object"})
+      types.items.push_back(text_of(t));
+    ways->push_back(object_of({{"type", types}}));
+    return true;
+  }
+  if (name == "const") return ways->push_back(object_of({{kNotEnum, array_of({value})}})), true;
+  if (name == "enum") return ways->push_back(object_of({{kNotEnum, value}})), value.is(Type::kArray);
+  if (name == kNotEnum) return ways->push_back(object_of({{"enum", value}})), true;
+  if (name == "pattern") return ways->push_back(typed("string", kNotPattern, value)), true;
+  if (name == kNotPattern) return ways->push_back(typed("string", "pattern", value)), true;
+  return {};
+}
+
+std::optional<bool> SchemaCompiler::Impl::negate_bounds(const JsonValue* node, const std::string& name,
+                                                        const JsonValue& value,
+                                                        std::vector<JsonValue>* ways) {
+  static constexpr std::pair<std::string_view, std::string_view> kOpposite[] = {
+      {"minimum", "exclusiveMaximum"},
+      {"exclusiveMinimum", "maximum"},
+      {"maximum", "exclusiveMinimum"},
+      {"exclusiveMaximum", "minimum"}};
+  for (auto [from, to] : kOpposite) {
+    if (name == from) return ways->push_back(typed("number", std::string(to), value)), true;
+  }
+  static constexpr std::pair<std::string_view, const char*> kCounts[] = {
+      {"Length", "string"}, {"Items", "array"}, {"Properties", "object"}};
+  for (auto [what, type] : kCounts) {
+    uint32_t n = 0;
+    bool min = name == "min" + std::string(what), max = name == "max" + std::string(what);
+    if (!min && !max) continue;
+    if (!read_size(node, name, &n)) return false;
+    if (min && n == 0) return ways->push_back(bool_of(false)), true;
+    std::string other = (min ? "max" : "min") + std::string(what);
+    ways->push_back(typed(type, other, number_of(min ? n - 1 : uint64_t{n} + 1)));
+    return true;
+  }
+  return {};
+}
+
+std::optional<bool> SchemaCompiler::Impl::negate_parts(const JsonValue* node, const std::string& name,
+                                                       const JsonValue& value, int level,
+                                                       std::vector<JsonValue>* ways) {
+  if (name == "properties" && value.is(Type::kObject)) {
+    for (const auto& [key, schema] : value.members) {
+      const JsonValue* part = negate(&schema, level + 1);
+      if (part == nullptr) return false;
+      ways->push_back(object_of({{"type", text_of("object")},
+                                 {"required", array_of({text_of(key)})},
+                                 {"properties", object_of({{key, *part}})}}));
+    }
+    return true;
+  }
+  if (name == "required" && value.is(Type::kArray)) {
+    for (const JsonValue& key : value.items)
+      ways->push_back(typed("object", "properties", object_of({{key.text, bool_of(false)}})));
+    return true;
+  }
+  bool items = name == "items" && !value.is(Type::kArray) && node->find("prefixItems") == nullptr;
+  bool contains =
+      name == "contains" && node->find("minContains") == nullptr && node->find("maxContains") == nullptr;
+  if (!items && !contains) return {};
+  const JsonValue* part = negate(&value, level + 1);
+  if (part == nullptr) return false;
+  ways->push_back(typed("array", items ? "contains" : "items", *part));
+  return true;
+}
+
+std::optional<bool> SchemaCompiler::Impl::negate_logic(const JsonValue* node, const std::string& name,
+                                                       const JsonValue& value, int level,
+                                                       std::vector<JsonValue>* ways) {
+  if (name == "not") return ways->push_back(value), true;
+  if (name == "$ref" && value.is(Type::kString)) {
+    const JsonValue* target = resolve(node, value.text);
+    const JsonValue* part = target == nullptr ? nullptr : negate(target, level + 1);
+    if (part == nullptr) return false;
+    return ways->push_back(*part), true;
+  }
+  if ((name != "allOf" && name != "anyOf") || !value.is(Type::kArray)) return {};
+  JsonValue all = array_of({});
+  for (const JsonValue& v : value.items) {
+    const JsonValue* part = negate(&v, level + 1);
+    if (part == nullptr) return false;
+    (name == "allOf" ? *ways : all.items).push_back(*part);
+  }
+  if (name == "anyOf") ways->push_back(object_of({{"allOf", all}}));
+  return true;
 }
 
 // if, then, else: both hold, or the condition does not and the rest does.
