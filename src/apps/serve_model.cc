@@ -5,11 +5,13 @@
 #include <filesystem>
 
 #include "apps/model_source.h"
+#include "apps/serve_constraints.h"
 #include "apps/serve_engine.h"
 #include "engine/serving_engine.h"
 #include "host/clock.h"
 #include "host/limits.h"
 #include "host/thread_pool.h"
+#include "text/render.h"
 
 namespace deepinfer {
 namespace {
@@ -49,6 +51,14 @@ Result<ServedModel> open_engine(const ServeConfig& c,
     out.vocab_size = out.tokenizer->vocab_size();
     return out;
   }
+  DI_ASSIGN(const ControlTokens control, ControlTokens::from_tokenizer(*out.tokenizer));
+  ConstraintOptions constraints;
+  constraints.vocab_size = out.vocab_size;
+  constraints.stop_id = control.eos;
+  constraints.think_close_id = control.think_close;
+  constraints.dsml_id = control.dsml;
+  DI_ASSIGN(std::shared_ptr<GrammarFactory> factory, GrammarFactory::create(*out.tokenizer, constraints));
+  out.constraints = [factory](const ConstraintSpec& spec) { return factory->make(spec); };
   progress(fmt::format("{}: {} loaded in {:.1f} s", out.name, owned->model.dir,
                        static_cast<double>(now_ns() - begin) / 1e9));
   owned->pool = std::make_unique<ThreadPool>(
