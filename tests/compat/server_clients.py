@@ -83,9 +83,9 @@ def responses(client, name):
 
 
 def messages(client, name):
-    whole = client.messages.create(model=name, max_tokens=16, messages=ASK, temperature=0, thinking={"type": "disabled"})
+    whole = client.messages.create(model=name, max_tokens=16, messages=ASK, thinking={"type": "disabled"}, extra_body={"temperature": 0})
     assert whole.stop_reason in ("end_turn", "max_tokens") and whole.content[0].type == "text"
-    with client.messages.stream(model=name, max_tokens=16, messages=ASK, temperature=0, thinking={"type": "disabled"}) as stream:
+    with client.messages.stream(model=name, max_tokens=16, messages=ASK, thinking={"type": "disabled"}, extra_body={"temperature": 0}) as stream:
         text = "".join(stream.text_stream)
         final = stream.get_final_message()
     assert text == whole.content[0].text == final.content[0].text, (text, whole)
