@@ -24,7 +24,7 @@ class EbnfReader {
   bool more() const { return at_ < s_.size(); }
   char peek(size_t ahead = 0) const { return at_ + ahead < s_.size() ? s_[at_ + ahead] : '\0'; }
   bool take(std::string_view w) {
-    if (s_.substr(at_, w.size()) != w) return false;
+    if (at_ > s_.size() || s_.substr(at_, w.size()) != w) return false;
     at_ += w.size();
     return true;
   }
@@ -75,8 +75,8 @@ class EbnfReader {
   }
   // After a backslash; the character it stands for.
   bool escape(uint32_t* c) {
-    char e = peek();
-    ++at_;
+    if (!more()) return false;
+    char e = s_[at_++];
     switch (e) {
       case 'n':
         *c = '\n';

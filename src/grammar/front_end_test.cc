@@ -144,10 +144,10 @@ ws ::= [ \t\n]*
 )G");
   for (const char* t : {"[]", "[ab]", "[ab, -12.5,[x_1]]", "[ 1]"}) EXPECT_TRUE(accepts(g, t)) << t;
   for (const char* t : {"[", "[abcde]", "[a,]", "[--1]"}) EXPECT_FALSE(accepts(g, t)) << t;
-  for (const char* bad :
-       {"root = \"a\"", "root ::= x", "a ::= \"b\"", "root ::= \"a", "root ::= (\"a\"",
-        "root ::= \"a\"\nroot ::= \"b\"", "root ::= [b-a]", "root ::= root", "root ::= \"a\"??????????????",
-        "root ::= \"a\"??????????????", "root ::= \"a\"{2,1}", "root ::= x \"a\"\nx ::= root \"b\" | \"\""}) {
+  for (const char* bad : {"root = \"a\"", "root ::= x", "a ::= \"b\"", "root ::= \"a", "root ::= (\"a\"",
+                          "root ::= \"a\"\nroot ::= \"b\"", "root ::= [b-a]", "root ::= root",
+                          "root ::= \"a\"??????????????", "root ::= \"\\", "root ::= \"a\"??????????????",
+                          "root ::= \"a\"{2,1}", "root ::= x \"a\"\nx ::= root \"b\" | \"\""}) {
     GrammarSource s;
     s.kind = GrammarSource::Kind::kGbnf;
     s.text = bad;

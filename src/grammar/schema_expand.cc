@@ -160,7 +160,8 @@ const JsonValue* SchemaCompiler::Impl::resolve(const JsonValue* at, const std::s
     std::string part;
     for (size_t i = 0; i < raw.size(); ++i) {
       auto hex = [](char c) { return c <= '9' ? c - '0' : (c | 32) - 'a' + 10; };
-      if (raw[i] == '%' && i + 2 < raw.size() && std::isxdigit(raw[i + 1]) && std::isxdigit(raw[i + 2])) {
+      if (raw[i] == '%' && i + 2 < raw.size() && std::isxdigit(static_cast<unsigned char>(raw[i + 1])) &&
+          std::isxdigit(static_cast<unsigned char>(raw[i + 2]))) {
         part += static_cast<char>(hex(raw[i + 1]) * 16 + hex(raw[i + 2]));
         i += 2;
       } else {
