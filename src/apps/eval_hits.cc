@@ -123,7 +123,6 @@ Result<HitComparison> compare_hits(const ModelWeights& weights, ThreadPool* pool
     }
     if (prompts.empty()) continue;
     const int64_t n = static_cast<int64_t>(prompts.size());
-    const int64_t prompt_blocks = plan.length / c.sliding_window + 1;
     const int64_t each = (plan.length + plan.scored) / c.sliding_window + 1;
     DI_ASSIGN(auto roomy,
               make_serving_engine(&model, weights, pool, engine_config(3 * n * each, 8 * n + 16, out.keep),
@@ -135,8 +134,9 @@ Result<HitComparison> compare_hits(const ModelWeights& weights, ThreadPool* pool
     lose_windows(roomy.get());
     DI_ASSIGN(runs[1], run_way(roomy.get(), prompts, plan.length, true, stop));
     roomy.reset();
-    // Two prompts fit, two answers do not.
-    const int64_t tight = 2 * prompt_blocks + (each - prompt_blocks) + 2;
+    // Two prompts fit with the block that stays free, one prompt and one answer do not: the senior takes the
+    // junior's blocks.
+    const int64_t tight = 2 * (plan.length / c.sliding_window + 1) + 1;
     DI_ASSIGN(auto small, make_serving_engine(&model, weights, pool, engine_config(tight, 8, out.keep),
                                               [] { return now_ns(); }));
     DI_ASSIGN(runs[2], run_way(small.get(), prompts, plan.length, false, stop));
