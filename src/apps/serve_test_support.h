@@ -13,6 +13,11 @@
 #include "edge/http/test_client.h"
 #include "engine/synthetic_engine.h"
 
+// Tests are told where the sources are; compiled alone this header only has to be complete.
+#ifndef DEEPINFER_SOURCE_DIR
+#define DEEPINFER_SOURCE_DIR "."
+#endif
+
 namespace deepinfer {
 
 class TestServer {
