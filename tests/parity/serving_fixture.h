@@ -45,6 +45,7 @@ class Server {
   // Takes events for at most wait_ns; how many choices are still to end.
   int64_t poll(int64_t wait_ns) {
     for (EngineEvent& e : engine->poll(wait_ns)) {
+      ++events;
       auto it = answers.find({e.request, e.choice});
       if (it == answers.end()) {
         ADD_FAILURE() << "an event of a choice that was never asked for";
@@ -84,10 +85,10 @@ class Server {
   // Until every request has ended; false after a minute without an event.
   bool finish_all() {
     for (int64_t quiet = 0; open > 0;) {
-      int64_t before = open;
+      int64_t before = events;
       poll(1'000'000'000);
-      quiet = open == before ? quiet + 1 : 0;
-      if (quiet > 120) return false;
+      quiet = events == before ? quiet + 1 : 0;
+      if (quiet > 60) return false;
     }
     return true;
   }
@@ -131,7 +132,7 @@ class Server {
   Forward<float> model;
   std::unique_ptr<ServingEngine> engine;
   std::map<AnswerKey, Answer> answers;
-  int64_t open = 0;
+  int64_t open = 0, events = 0;
 };
 
 // Small, quick, and with every mechanism in use.
