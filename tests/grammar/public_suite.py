@@ -45,7 +45,7 @@ def main():
     run = subprocess.run([program], input="\n".join(lines).encode() + b"\n", stdout=subprocess.PIPE)
     if run.returncode != 0:
         sys.exit(f"FAILED: grammar_batch ended with {run.returncode}")
-    answers = [json.loads(l) for l in run.stdout.decode().splitlines()]
+    answers = [json.loads(l) for l in run.stdout.decode().split("\n") if l]
     totals = {"compiled": 0, "refused": 0, "instances": 0, "left out": 0}
     wrong, files = [], {}
     for (name, group), answer in zip(cases, answers):
