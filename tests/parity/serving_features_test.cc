@@ -369,8 +369,10 @@ TEST(ServingFeatures, DeadlinesEndTyped) {
   c.max_running = 1;
   Server s("t0", c);
   EngineRequest late = endless();
-  late.deadline_ns = s.engine->now_ns() + 50'000'000;
+  late.deadline_ns = s.engine->now_ns() + 200'000'000;
   RequestId runs = s.submit(late);
+  // It holds the seat: those with less time would be let in before it.
+  while (s.answers[{runs, 0}].ids.empty()) s.poll(100'000'000);
   EngineRequest waits = request(prompt(30, vocab()), 5);
   waits.deadline_ns = s.engine->now_ns() + 20'000'000;
   RequestId queued = s.submit(waits);
