@@ -149,9 +149,11 @@ Status measure(const GrammarBench& bench, const grammar::JsonValue& line, Times*
 
 }  // namespace
 
-Result<std::shared_ptr<const grammar::Vocabulary>> grammar_vocabulary(const Tokenizer& tokenizer) {
+Result<std::shared_ptr<const grammar::Vocabulary>> grammar_vocabulary(const Tokenizer& tokenizer,
+                                                                      int64_t least_size) {
   grammar::VocabularySpec spec;
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) spec.bytes.emplace_back(tokenizer.token_bytes(id));
+  auto size = static_cast<int32_t>(std::max<int64_t>(least_size, tokenizer.vocab_size()));
+  for (int32_t id = 0; id < size; ++id) spec.bytes.emplace_back(tokenizer.token_bytes(id));
   for (const AddedToken& t : tokenizer.added_tokens()) spec.control.push_back(t.id);
   int32_t end = tokenizer.added_token_id("<｜end▁of▁sentence｜>");
   if (end < 0) return Status(Code::kInvalidData, "the tokenizer has no end-of-sentence token");

@@ -12,8 +12,10 @@
 
 namespace deepinfer {
 
-// Added tokens are control tokens; the end of sentence is the stop token.
-Result<std::shared_ptr<const grammar::Vocabulary>> grammar_vocabulary(const Tokenizer& tokenizer);
+// Added tokens are control tokens; the end of sentence is the stop token. `least_size`: a model's vocabulary
+// may be larger than its tokenizer's; those ids are no text.
+Result<std::shared_ptr<const grammar::Vocabulary>> grammar_vocabulary(const Tokenizer& tokenizer,
+                                                                      int64_t least_size = 0);
 // `size` tokens of the kinds a tokenizer has: bytes, words with and without a space, numbers, punctuation as
 // in JSON, white space, CJK, pieces of characters. The same for every call; id 256 is the stop token.
 std::shared_ptr<const grammar::Vocabulary> made_up_vocabulary(int32_t size);

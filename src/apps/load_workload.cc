@@ -168,7 +168,7 @@ Workload trace_workload(const sim::Trace& trace, const LoadSpec& spec, int64_t* 
         turn.input.push_back(draw(&own));
     }
     LoadSession s;
-    s.start_ns = spec.sessions_per_s < 0 ? 0 : q.arrival_ns - first;
+    s.start_ns = q.arrival_ns - first;
     s.turns.push_back(std::move(turn));
     w.sessions.push_back(std::move(s));
   }

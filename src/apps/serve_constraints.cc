@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "apps/grammar_bench.h"
+
 namespace deepinfer {
 
 namespace {
@@ -133,12 +135,7 @@ Result<std::shared_ptr<GrammarFactory>> GrammarFactory::create(const Tokenizer& 
                                                                const ConstraintOptions& options) {
   std::shared_ptr<GrammarFactory> f(new GrammarFactory());
   f->options_ = options;
-  grammar::VocabularySpec v;
-  auto size = static_cast<int32_t>(std::max<int64_t>(options.vocab_size, tokenizer.vocab_size()));
-  for (int32_t id = 0; id < size; ++id) v.bytes.emplace_back(tokenizer.token_bytes(id));
-  for (const AddedToken& t : tokenizer.added_tokens()) v.control.push_back(t.id);
-  if (options.stop_id >= 0) v.stop.push_back(options.stop_id);
-  DI_ASSIGN(f->vocabulary_, grammar::Vocabulary::create(std::move(v)));
+  DI_ASSIGN(f->vocabulary_, grammar_vocabulary(tokenizer, options.vocab_size));
   f->service_ = std::make_unique<grammar::CompileService>(f->vocabulary_, options.service);
   return f;
 }

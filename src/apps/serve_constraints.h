@@ -14,7 +14,7 @@ namespace deepinfer {
 
 struct ConstraintOptions {
   int64_t vocab_size = 0;  // of the model; ids the tokenizer does not know are never allowed
-  int32_t stop_id = -1, think_close_id = -1, dsml_id = -1;
+  int32_t think_close_id = -1, dsml_id = -1;
   grammar::CompileServiceOptions service;
 };
 

@@ -20,10 +20,13 @@ ConstraintOptions options() {
   ControlTokens c = *ControlTokens::from_tokenizer(tokenizer());
   ConstraintOptions o;
   o.vocab_size = tokenizer().vocab_size() + 40;  // ids beyond the tokenizer
-  o.stop_id = c.eos;
   o.think_close_id = c.think_close;
   o.dsml_id = c.dsml;
   return o;
+}
+
+int32_t end_id() {
+  return ControlTokens::from_tokenizer(tokenizer())->eos;
 }
 
 Json json(const char* text) {
@@ -48,7 +51,7 @@ bool takes(const TokenConstraint& prototype, const std::string& text) {
     }
     EXPECT_TRUE(c->accept(id));
   }
-  return allowed(c.get(), options().stop_id);
+  return allowed(c.get(), end_id());
 }
 
 class ServeConstraints : public testing::Test {
@@ -91,7 +94,7 @@ TEST_F(ServeConstraints, BeginsAfterReasoning) {
   ConstraintSpec spec{ConstraintSpec::Kind::kChoice, json("[\"yes\"]"), "x", true};
   auto c = make(spec)->clone();
   for (int32_t id : tokenizer().encode("Let me think: no?")) ASSERT_TRUE(c->accept(id));
-  EXPECT_FALSE(allowed(c.get(), options().stop_id));
+  EXPECT_FALSE(allowed(c.get(), end_id()));
   ASSERT_TRUE(c->accept(options().think_close_id));
   EXPECT_FALSE(allowed(c.get(), tokenizer().encode("no")[0]));
   std::vector<int32_t> forced = c->forced(8);
@@ -105,7 +108,7 @@ TEST_F(ServeConstraints, BeginsAfterReasoning) {
 TEST_F(ServeConstraints, ControlTokensAndUnknownIdsNever) {
   auto c = make({ConstraintSpec::Kind::kRegex, Json("[\\s\\S]*"), "x", false})->clone();
   for (const AddedToken& t : tokenizer().added_tokens())
-    EXPECT_EQ(allowed(c.get(), t.id), t.id == options().stop_id) << t.text;
+    EXPECT_EQ(allowed(c.get(), t.id), t.id == end_id()) << t.text;
   for (int64_t id = tokenizer().vocab_size(); id < options().vocab_size; ++id)
     EXPECT_FALSE(allowed(c.get(), static_cast<int32_t>(id)));
 }
@@ -119,7 +122,7 @@ TEST_F(ServeConstraints, ToolCallsWithTheirArguments) {
                            "\"opener_in_prompt\":false}"),
                       "tools", false};
   auto c = make(spec)->clone();
-  EXPECT_FALSE(allowed(c.get(), options().stop_id));
+  EXPECT_FALSE(allowed(c.get(), end_id()));
 }
 
 TEST_F(ServeConstraints, WrongSourcesAreErrors) {

@@ -54,7 +54,6 @@ Result<ServedModel> open_engine(const ServeConfig& c,
   DI_ASSIGN(const ControlTokens control, ControlTokens::from_tokenizer(*out.tokenizer));
   ConstraintOptions constraints;
   constraints.vocab_size = out.vocab_size;
-  constraints.stop_id = control.eos;
   constraints.think_close_id = control.think_close;
   constraints.dsml_id = control.dsml;
   DI_ASSIGN(std::shared_ptr<GrammarFactory> factory, GrammarFactory::create(*out.tokenizer, constraints));

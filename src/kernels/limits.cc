@@ -11,106 +11,83 @@ namespace {
 
 constexpr int kLanes = 12;  // independent chains: more than latency times issue rate of any of these
 
-// Keeps the accumulators in registers and in the loop.
-#define DI_KEEP(v) asm volatile("" : "+v"(v))
-
-float fp32_portable(int64_t n) {
-  float a[kLanes];
-  for (int k = 0; k < kLanes; ++k) a[k] = static_cast<float>(k);
-  for (int64_t i = 0; i < n; ++i) {
-    for (float& v : a) {
-      v = v * 0.999f + 0.5f;
-      asm volatile("" : "+m"(v));
-    }
+// A loop of twelve chains whose accumulators stay in registers. They are variables of their own: elements of
+// an array would be kept in memory by the barrier that keeps the work in the loop, and a store would be timed
+// with every step.
+#define DI_PEAK_LOOP(NAME, V, START, STEP, ADD, RESULT)                                                    \
+  float NAME(int64_t n) {                                                                                  \
+    V v0 = START(0), v1 = START(1), v2 = START(2), v3 = START(3), v4 = START(4), v5 = START(5),            \
+      v6 = START(6), v7 = START(7), v8 = START(8), v9 = START(9), v10 = START(10), v11 = START(11);        \
+    for (int64_t i = 0; i < n; ++i) {                                                                      \
+      STEP(v0)                                                                                             \
+      STEP(v1) STEP(v2) STEP(v3) STEP(v4) STEP(v5) STEP(v6) STEP(v7) STEP(v8) STEP(v9) STEP(v10) STEP(v11) \
+    }                                                                                                      \
+    v0 = ADD(ADD(ADD(v0, v1), ADD(v2, v3)), ADD(v4, v5));                                                  \
+    v6 = ADD(ADD(ADD(v6, v7), ADD(v8, v9)), ADD(v10, v11));                                                \
+    return static_cast<float>(RESULT(ADD(v0, v6)));                                                        \
   }
-  float s = 0;
-  for (float v : a) s += v;
-  return s;
-}
+
+#define DI_SAME(v) v
 
 #if defined(__x86_64__)
 
-__attribute__((target("avx2,fma"))) float fp32_avx2(int64_t n) {
-  __m256 a[kLanes], m = _mm256_set1_ps(0.999f), c = _mm256_set1_ps(0.5f);
-  for (int k = 0; k < kLanes; ++k) a[k] = _mm256_set1_ps(static_cast<float>(k));
-  for (int64_t i = 0; i < n; ++i) {
-#pragma GCC unroll 12
-    for (int k = 0; k < kLanes; ++k) {
-      a[k] = _mm256_fmadd_ps(a[k], m, c);
-      DI_KEEP(a[k]);
-    }
-  }
-  __m256 s = a[0];
-  for (int k = 1; k < kLanes; ++k) s = _mm256_add_ps(s, a[k]);
-  return _mm256_cvtss_f32(s);
-}
+// Keeps an accumulator in a register and its work in the loop.
+#define DI_KEEP(v) asm volatile("" : "+v"(v));
 
-__attribute__((target("avx512f"))) float fp32_avx512(int64_t n) {
-  __m512 a[kLanes], m = _mm512_set1_ps(0.999f), c = _mm512_set1_ps(0.5f);
-  for (int k = 0; k < kLanes; ++k) a[k] = _mm512_set1_ps(static_cast<float>(k));
-  for (int64_t i = 0; i < n; ++i) {
-#pragma GCC unroll 12
-    for (int k = 0; k < kLanes; ++k) {
-      a[k] = _mm512_fmadd_ps(a[k], m, c);
-      DI_KEEP(a[k]);
-    }
-  }
-  __m512 s = a[0];
-  for (int k = 1; k < kLanes; ++k) s = _mm512_add_ps(s, a[k]);
-  return _mm512_cvtss_f32(s);
-}
+#define DI_F32X8(k) _mm256_set1_ps(static_cast<float>(k))
+#define DI_FMA8(v)                                        \
+  v = _mm256_fmadd_ps(v, DI_F32X8(0.999), DI_F32X8(0.5)); \
+  DI_KEEP(v)
+__attribute__((target("avx2,fma"))) DI_PEAK_LOOP(fp32_avx2, __m256, DI_F32X8, DI_FMA8, _mm256_add_ps,
+                                                 _mm256_cvtss_f32)
+#define DI_F32X16(k) _mm512_set1_ps(static_cast<float>(k))
+#define DI_FMA16(v)                                         \
+  v = _mm512_fmadd_ps(v, DI_F32X16(0.999), DI_F32X16(0.5)); \
+  DI_KEEP(v)
+    __attribute__((target("avx512f")))
+    DI_PEAK_LOOP(fp32_avx512, __m512, DI_F32X16, DI_FMA16, _mm512_add_ps, _mm512_cvtss_f32)
 
-__attribute__((target("avx512f,avx512bf16"))) float bf16_avx512(int64_t n) {
-  __m512 a[kLanes];
-  for (int k = 0; k < kLanes; ++k) a[k] = _mm512_set1_ps(static_cast<float>(k));
-  __m512i bits = _mm512_set1_epi16(0x3c00);
-  __m512bh x = reinterpret_cast<const __m512bh&>(bits);
-  for (int64_t i = 0; i < n; ++i) {
-#pragma GCC unroll 12
-    for (int k = 0; k < kLanes; ++k) {
-      a[k] = _mm512_dpbf16_ps(a[k], x, x);
-      DI_KEEP(a[k]);
-    }
-  }
-  __m512 s = a[0];
-  for (int k = 1; k < kLanes; ++k) s = _mm512_add_ps(s, a[k]);
-  return _mm512_cvtss_f32(s);
-}
+#define DI_BF16X32 reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3c00))
+#define DI_DOT_BF16(v)                             \
+  v = _mm512_dpbf16_ps(v, DI_BF16X32, DI_BF16X32); \
+  DI_KEEP(v)
+        __attribute__((target("avx512f,avx512bf16")))
+        DI_PEAK_LOOP(bf16_avx512, __m512, DI_F32X16, DI_DOT_BF16, _mm512_add_ps, _mm512_cvtss_f32)
 
-__attribute__((target("avx512f,avx512vnni"))) float int8_avx512(int64_t n) {
-  __m512i a[kLanes], x = _mm512_set1_epi8(3);
-  for (int k = 0; k < kLanes; ++k) a[k] = _mm512_set1_epi32(k);
-  for (int64_t i = 0; i < n; ++i) {
-#pragma GCC unroll 12
-    for (int k = 0; k < kLanes; ++k) {
-      a[k] = _mm512_dpbusd_epi32(a[k], x, x);
-      DI_KEEP(a[k]);
-    }
-  }
-  __m512i s = a[0];
-  for (int k = 1; k < kLanes; ++k) s = _mm512_add_epi32(s, a[k]);
-  return static_cast<float>(_mm512_cvtsi512_si32(s));
-}
+#define DI_DOT_INT8(v)                                                  \
+  v = _mm512_dpbusd_epi32(v, _mm512_set1_epi8(3), _mm512_set1_epi8(3)); \
+  DI_KEEP(v)
+            __attribute__((target("avx512f,avx512vnni")))
+            DI_PEAK_LOOP(int8_avx512, __m512i, _mm512_set1_epi32, DI_DOT_INT8, _mm512_add_epi32,
+                         _mm512_cvtsi512_si32)
 
 // Without VNNI: bytes to words to double words, three instructions for 32 products.
-__attribute__((target("avx2"))) float int8_avx2(int64_t n) {
-  __m256i a[kLanes], x = _mm256_set1_epi8(3), one = _mm256_set1_epi16(1);
-  for (int k = 0; k < kLanes; ++k) a[k] = _mm256_set1_epi32(k);
-  for (int64_t i = 0; i < n; ++i) {
-#pragma GCC unroll 12
-    for (int k = 0; k < kLanes; ++k) {
-      __m256i w = _mm256_maddubs_epi16(x, x);
-      DI_KEEP(w);
-      a[k] = _mm256_add_epi32(a[k], _mm256_madd_epi16(w, one));
-      DI_KEEP(a[k]);
-    }
+#define DI_DOT_BYTES(v)                                                         \
+  {                                                                             \
+    __m256i w = _mm256_maddubs_epi16(_mm256_set1_epi8(3), _mm256_set1_epi8(3)); \
+    DI_KEEP(w)                                                                  \
+    v = _mm256_add_epi32(v, _mm256_madd_epi16(w, _mm256_set1_epi16(1)));        \
+    DI_KEEP(v)                                                                  \
   }
-  __m256i s = a[0];
-  for (int k = 1; k < kLanes; ++k) s = _mm256_add_epi32(s, a[k]);
-  return static_cast<float>(_mm256_cvtsi256_si32(s));
-}
+                __attribute__((target("avx2")))
+                DI_PEAK_LOOP(int8_avx2, __m256i, _mm256_set1_epi32, DI_DOT_BYTES, _mm256_add_epi32,
+                             _mm256_cvtsi256_si32)
 
-__attribute__((target("avx512f"))) uint64_t read_avx512(const uint8_t* p, size_t n) {
+#define DI_KEEP_SCALAR(v) asm volatile("" : "+x"(v));
+#else
+#define DI_KEEP_SCALAR(v) asm volatile("" : "+m"(v));
+#endif
+
+#define DI_FLOAT(k) static_cast<float>(k)
+#define DI_FMA1(v)       \
+  v = v * 0.999f + 0.5f; \
+  DI_KEEP_SCALAR(v)
+#define DI_PLUS(a, b) ((a) + (b))
+                    [[maybe_unused]] DI_PEAK_LOOP(fp32_portable, float, DI_FLOAT, DI_FMA1, DI_PLUS, DI_SAME)
+
+#if defined(__x86_64__)
+
+                        __attribute__((target("avx512f"))) uint64_t read_avx512(const uint8_t* p, size_t n) {
   __m512i a[8];
   for (__m512i& v : a) v = _mm512_setzero_si512();
   for (size_t i = 0; i < n; i += 512) {

@@ -73,7 +73,6 @@ struct RequestOutcome {
 struct DraftsJudged {  // of one finished step
   std::vector<RequestOutcome> requests;
 };
-struct BudgetAdopted;
 struct SequenceGone {
   SeqId seq{};
 };

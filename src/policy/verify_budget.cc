@@ -64,7 +64,7 @@ double interpolate(const RowCurve& curve, int64_t rows, double CurvePoint::* wha
   bool beyond = p[i].rows < rows;
   if (!beyond && (p[i].rows == rows || i == 0 || rows <= curve.staircase_rows)) return p[i].*what;
   if (beyond && i == 0) return p[0].*what;
-  const CurvePoint &a = beyond ? p[i - 1] : p[i - 1], &b = p[i];
+  const CurvePoint &a = p[i - 1], &b = p[i];
   if (!beyond && a.rows <= curve.staircase_rows) return b.*what;
   if (beyond && a.rows <= curve.staircase_rows && b.rows > curve.staircase_rows) return b.*what;
   double slope = (b.*what - a.*what) / static_cast<double>(b.rows - a.rows);
