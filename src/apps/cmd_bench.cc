@@ -504,6 +504,7 @@ void add_limits(CLI::App* bench, Program& program) {
 void add_bench(Program& program) {
   CLI::App* bench = bench_command(program);
   add_limits(bench, program);
+  add_bench_steps(bench, program);
   add_spec(bench, program);
   auto serve = std::make_shared<Options>(), sweep = std::make_shared<Options>();
   serve->command = "serve";

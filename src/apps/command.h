@@ -38,5 +38,6 @@ void add_batch(Program& program);
 
 // The parent of all benches, made when first asked for: `deepinfer bench NAME`.
 CLI::App* bench_command(Program& program);
+void add_bench_steps(CLI::App* bench, Program& program);
 
 }  // namespace deepinfer

@@ -9,12 +9,12 @@ namespace deepinfer {
 template <typename A>
 void Forward<A>::Impl::project_queries(const BlockWeights& b, int64_t T, const std::vector<A>& cos,
                                        const std::vector<A>& sin, bool publishes) {
-  int64_t H = c.hidden_size, R = c.q_lora_rank, D = c.head_dim, width = int64_t{c.num_attention_heads} * D,
-          pairs = c.rotary_pairs();
+  int64_t H = c.hidden_size, R = c.q_lora_rank, D = c.head_dim, width = int64_t{c.num_attention_heads} * D;
   grow(&qr, T * R);
   grow(&kv, T * D);
   grow(&q, T * width);
-  LinearPhase<A> phase(k, pool);
+  grow_latents(T);
+  LinearPhase<A> phase(k, pool, &work);
   phase.add(b.wq_a, u.data(), H, T, qr.data(), R, Out::kRounded);
   phase.add(b.wkv, u.data(), H, T, kv.data(), D, Out::kRounded);
   if (publishes) {
@@ -33,6 +33,7 @@ void Forward<A>::Impl::project_queries(const BlockWeights& b, int64_t T, const s
   phase.run();
   for_rows(T, [&](int64_t t, int) {
     k.rms_norm(qr.data() + t * R, b.q_norm.template data<A>(), R, c.rms_norm_eps, qr.data() + t * R);
+    encode_latent(b, t, cos, sin);
   });
   phase.add(b.wq_b, qr.data(), R, T, q.data(), width, Out::kRounded);
   if (b.indexer != nullptr) {
@@ -41,109 +42,134 @@ void Forward<A>::Impl::project_queries(const BlockWeights& b, int64_t T, const s
     phase.add(b.indexer->wq_b, qr.data(), R, T, iq.data(), iwidth, Out::kRounded);
   }
   phase.run();
-  for_rows(T, [&](int64_t t, int) {
-    for (int h = 0; h < c.num_attention_heads; ++h) {
-      k.rope(q.data() + t * width + h * D + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs,
-             static_cast<int>(pairs), false);
-    }
-  });
-  encode_latents(b, T, cos, sin);
+  lap(StepPart::kQueries);
 }
 
-// kv -> norm -> rotate -> record, one per row.
+// kv -> norm -> rotate -> record of one row.
+template <typename A>
+void Forward<A>::Impl::encode_latent(const BlockWeights& b, int64_t t, const std::vector<A>& cos,
+                                     const std::vector<A>& sin) {
+  int64_t D = c.head_dim, pairs = c.rotary_pairs();
+  A* row = kv.data() + t * D;
+  k.rms_norm(row, b.kv_norm.template data<A>(), D, c.rms_norm_eps, row);
+  k.rope(row + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs, static_cast<int>(pairs), false);
+  k.encode_record(layout.window.format, row, D, latent_codes.data() + t * layout.window.code_bytes,
+                  latent_scales.data() + t * layout.window.scale_bytes);
+}
+
 template <typename A>
 void Forward<A>::Impl::encode_latents(const BlockWeights& b, int64_t T, const std::vector<A>& cos,
                                       const std::vector<A>& sin) {
-  int64_t D = c.head_dim, pairs = c.rotary_pairs();
-  grow(&latent_codes, T * layout.window.code_bytes);
-  grow(&latent_scales, std::max<int64_t>(1, T * layout.window.scale_bytes));
-  for_rows(T, [&](int64_t t, int) {
-    A* row = kv.data() + t * D;
-    k.rms_norm(row, b.kv_norm.template data<A>(), D, c.rms_norm_eps, row);
-    k.rope(row + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs, static_cast<int>(pairs),
-           false);
-    k.encode_record(layout.window.format, row, D, latent_codes.data() + t * layout.window.code_bytes,
-                    latent_scales.data() + t * layout.window.scale_bytes);
-  });
+  grow_latents(T);
+  for_rows(T, [&](int64_t t, int) { encode_latent(b, t, cos, sin); });
 }
 
-// Gathers the rows a query attends (window ascending, then selected entries ascending) and runs the softmax
-// for all heads. The gather of a row is shared by its heads; when there are fewer rows than threads the heads
-// are spread instead.
 template <typename A>
-void Forward<A>::Impl::attend_rows(int l, const RowSet& rows) {
+void Forward<A>::Impl::grow_latents(int64_t T) {
+  grow(&latent_codes, T * layout.window.code_bytes);
+  grow(&latent_scales, std::max<int64_t>(1, T * layout.window.scale_bytes));
+}
+
+template <typename A>
+int64_t Forward<A>::Impl::attended(int l, const RowSet& rows, int64_t t, int64_t* window) const {
+  const LayerRole& role = roles[static_cast<size_t>(l)];
+  const SpanRows& s = rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(t)])];
+  int64_t p = rows.position[static_cast<size_t>(t)];
+  int64_t from = std::max({s.sequence->window_floor(role.decoder, p), p - c.sliding_window + 1, int64_t{0}});
+  *window = p - from + 1;
+  return *window + (role.ratio > 0 ? selection_count[static_cast<size_t>(t)] : 0);
+}
+
+// Decodes records [i0, i1) of what row t attends to out + i * D.
+template <typename A>
+void Forward<A>::Impl::gather(int l, const RowSet& rows, int64_t t, int64_t window, int64_t i0, int64_t i1,
+                              A* out) const {
+  const LayerRole& role = roles[static_cast<size_t>(l)];
+  const SpanRows& s = rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(t)])];
+  int64_t p = rows.position[static_cast<size_t>(t)], D = c.head_dim;
+  const RecordRing& ring = s.sequence->window[static_cast<size_t>(l)];
+  for (int64_t i = i0; i < std::min(i1, window); ++i) {
+    int64_t at = p - window + 1 + i, r = s.row0 + (at - s.begin);
+    bool here = at >= s.begin;
+    k.decode_record(
+        layout.window.format, here ? latent_codes.data() + r * layout.window.code_bytes : ring.codes(at),
+        here ? latent_scales.data() + r * layout.window.scale_bytes : ring.scales(at), D, out + i * D);
+  }
+  if (role.ratio == 0) return;
+  const CacheLayout::Source& src = layout.sources[static_cast<size_t>(role.kv_slot)];
+  const int32_t* sel = selection.data() + t * c.index_topk;
+  for (int64_t i = std::max(i0, window); i < i1; ++i) {
+    int64_t j = sel[i - window], e = j % src.entries;
+    const uint8_t* block = s.sequence->block_data(j / src.entries);
+    k.decode_record(layout.main.format, block + src.main_codes + e * layout.main.code_bytes,
+                    block + src.main_scales + e * layout.main.scale_bytes, D, out + i * D);
+  }
+}
+
+template <typename A>
+void Forward<A>::Impl::attend_heads(const BlockWeights& b, int64_t t, const A* cos, const A* sin,
+                                    const A* gathered, int64_t n, int64_t h0, int64_t h1, A* scratch) {
+  int64_t D = c.head_dim, heads = c.num_attention_heads, at = D - 2 * c.rotary_pairs();
+  int pairs = static_cast<int>(c.rotary_pairs());
+  A* query = q.data() + t * heads * D;
+  A* out = o.data() + t * heads * D;
+  for (int64_t h = h0; h < h1; ++h) k.rope(query + h * D + at, cos, sin, pairs, false);
+  k.attend(query + h0 * D, gathered, n, D, static_cast<int>(h1 - h0), 1.0 / std::sqrt(static_cast<double>(D)),
+           b.attn_sink.template data<A>() + h0, scratch, out + h0 * D);
+  for (int64_t h = h0; h < h1; ++h) k.rope(out + h * D + at, cos, sin, pairs, true);
+}
+
+// Many rows: each thread gathers and attends whole rows. Fewer rows than threads: the gather is spread by
+// records, the softmax by heads.
+template <typename A>
+void Forward<A>::Impl::attend_rows(int l, const RowSet& rows, const std::vector<A>& cos,
+                                   const std::vector<A>& sin) {
   const LayerRole& role = roles[static_cast<size_t>(l)];
   const BlockWeights& b = w.layers[static_cast<size_t>(l)];
-  int64_t T = rows.size(), D = c.head_dim, heads = c.num_attention_heads;
+  int64_t T = rows.size(), D = c.head_dim, heads = c.num_attention_heads, pairs = c.rotary_pairs();
   int64_t max_rows = c.sliding_window + (role.ratio > 0 ? c.index_topk : 0);
   grow(&o, T * heads * D);
-  double scale = 1.0 / std::sqrt(static_cast<double>(D));
-
-  auto gather = [&](int64_t t, A* out) {
-    const SpanRows& s = rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(t)])];
-    int64_t p = rows.position[static_cast<size_t>(t)];
-    int64_t floor = s.sequence->window_floor(role.decoder, p);
-    const RecordRing& ring = s.sequence->window[static_cast<size_t>(l)];
-    int64_t n = 0;
-    for (int64_t at = std::max({floor, p - c.sliding_window + 1, int64_t{0}}); at <= p; ++at, ++n) {
-      bool here = at >= s.begin;
-      int64_t r = s.row0 + (at - s.begin);
-      k.decode_record(
-          layout.window.format, here ? latent_codes.data() + r * layout.window.code_bytes : ring.codes(at),
-          here ? latent_scales.data() + r * layout.window.scale_bytes : ring.scales(at), D, out + n * D);
+  if (profile != nullptr) {
+    for (int64_t t = 0; t < T; ++t) {
+      int64_t window, n = attended(l, rows, t, &window);
+      work.bytes += window * (layout.window.code_bytes + layout.window.scale_bytes) +
+                    (n - window) * (layout.main.code_bytes + layout.main.scale_bytes);
+      work.macs += 2 * n * heads * D;
     }
-    if (role.ratio > 0) {
-      const CacheLayout::Source& src = layout.sources[static_cast<size_t>(role.kv_slot)];
-      const int32_t* sel = selection.data() + t * c.index_topk;
-      for (int32_t i = 0; i < selection_count[static_cast<size_t>(t)]; ++i, ++n) {
-        int64_t j = sel[i];
-        const uint8_t* block = s.sequence->block_data(j / src.entries);
-        int64_t e = j % src.entries;
-        k.decode_record(layout.main.format, block + src.main_codes + e * layout.main.code_bytes,
-                        block + src.main_scales + e * layout.main.scale_bytes, D, out + n * D);
-      }
-    }
-    return n;
-  };
-  auto attend_heads = [&](int64_t t, const A* gathered, int64_t n, int64_t h0, int64_t h1, A* scratch) {
-    k.attend(q.data() + (t * heads + h0) * D, gathered, n, D, static_cast<int>(h1 - h0), scale,
-             b.attn_sink.template data<A>() + h0, scratch, o.data() + (t * heads + h0) * D);
-  };
+  }
   if (T >= pool->threads()) {
     for_rows(T, [&](int64_t t, int wk) {
       A* scratch = worker_scratch(wk, max_rows * D + heads * max_rows);
-      int64_t n = gather(t, scratch);
-      attend_heads(t, scratch, n, 0, heads, scratch + max_rows * D);
+      int64_t window, n = attended(l, rows, t, &window);
+      gather(l, rows, t, window, 0, n, scratch);
+      attend_heads(b, t, cos.data() + t * pairs, sin.data() + t * pairs, scratch, n, 0, heads,
+                   scratch + max_rows * D);
     });
     return;
   }
-  std::vector<A> gathered(static_cast<size_t>(T * max_rows * D));
-  std::vector<int64_t> count(static_cast<size_t>(T));
-  for_rows(T, [&](int64_t t, int) {
-    count[static_cast<size_t>(t)] = gather(t, gathered.data() + t * max_rows * D);
+  grow(&gathered_rows, T * max_rows * D);
+  constexpr int64_t kRecords = 64;  // of one hand-out
+  int64_t parts = (max_rows + kRecords - 1) / kRecords;
+  for_rows(T * parts, [&](int64_t i, int) {
+    int64_t t = i / parts, window, n = attended(l, rows, t, &window), from = i % parts * kRecords;
+    if (from < n)
+      gather(l, rows, t, window, from, std::min(n, from + kRecords), gathered_rows.data() + t * max_rows * D);
   });
   int64_t groups = std::min<int64_t>(heads, pool->threads());
   for_rows(T * groups, [&](int64_t i, int wk) {
-    int64_t t = i / groups, g = i % groups, h0 = heads * g / groups, h1 = heads * (g + 1) / groups;
-    attend_heads(t, gathered.data() + t * max_rows * D, count[static_cast<size_t>(t)], h0, h1,
+    int64_t t = i / groups, g = i % groups, window, n = attended(l, rows, t, &window);
+    attend_heads(b, t, cos.data() + t * pairs, sin.data() + t * pairs,
+                 gathered_rows.data() + t * max_rows * D, n, heads * g / groups, heads * (g + 1) / groups,
                  worker_scratch(wk, heads * max_rows));
   });
 }
 
 template <typename A>
-void Forward<A>::Impl::output_projection(const BlockWeights& b, int64_t T, const std::vector<A>& cos,
-                                         const std::vector<A>& sin) {
-  int64_t D = c.head_dim, heads = c.num_attention_heads, pairs = c.rotary_pairs(), in = c.wo_a_in(),
-          R = c.o_lora_rank;
+void Forward<A>::Impl::output_projection(const BlockWeights& b, int64_t T) {
+  int64_t D = c.head_dim, heads = c.num_attention_heads, in = c.wo_a_in(), R = c.o_lora_rank;
   int64_t mid = int64_t{c.o_groups} * R;
   grow(&oa, T * mid);
-  for_rows(T, [&](int64_t t, int) {
-    for (int64_t h = 0; h < heads; ++h) {
-      k.rope(o.data() + (t * heads + h) * D + D - 2 * pairs, cos.data() + t * pairs, sin.data() + t * pairs,
-             static_cast<int>(pairs), true);
-    }
-  });
-  LinearPhase<A> phase(k, pool);
+  LinearPhase<A> phase(k, pool, &work);
   MatrixView wo_a = b.wo_a;
   wo_a.plain_input = true;
   for (int64_t g = 0; g < c.o_groups; ++g) {
@@ -153,6 +179,7 @@ void Forward<A>::Impl::output_projection(const BlockWeights& b, int64_t T, const
   phase.run();
   phase.add(b.wo_b, oa.data(), mid, T, y.data(), c.hidden_size, Out::kRounded);
   phase.run();
+  lap(StepPart::kOutput);
 }
 
 // Copies the window before each boundary of the span: records of this call where they are its own, the rest
@@ -198,8 +225,14 @@ void Forward<A>::Impl::attention(int l, const RowSet& rows, ForwardTrace<A>* tra
   const auto& cos = role.ratio > 0 ? cos_comp : cos_main;
   const auto& sin = role.ratio > 0 ? sin_comp : sin_main;
   project_queries(b, T, cos, sin, role.owns_kv);
-  if (role.owns_kv) publish(l, rows);
-  if (role.owns_index) index_select(l, rows);
+  if (role.owns_kv) {
+    publish(l, rows);
+    lap(StepPart::kPublish);
+  }
+  if (role.owns_index) {
+    index_select(l, rows);
+    lap(StepPart::kIndex);
+  }
   if (role.ratio > 0 && trace != nullptr) {
     auto& tl = trace->layers[static_cast<size_t>(l)];
     for (int64_t t = 0; t < T; ++t) {
@@ -208,18 +241,20 @@ void Forward<A>::Impl::attention(int l, const RowSet& rows, ForwardTrace<A>* tra
     }
     if (role.candidate_source) tl.pool = pool_entries(rows);
   }
-  attend_rows(l, rows);
-  output_projection(b, T, cos, sin);
+  attend_rows(l, rows, cos, sin);
+  lap(StepPart::kAttend);
+  output_projection(b, T);
   store_rings(l, rows);
 }
 
-#define DI_INSTANTIATE(A)                                                                                \
-  template void Forward<A>::Impl::project_queries(const BlockWeights&, int64_t, const std::vector<A>&,   \
-                                                  const std::vector<A>&, bool);                          \
-  template void Forward<A>::Impl::encode_latents(const BlockWeights&, int64_t, const std::vector<A>&,    \
-                                                 const std::vector<A>&);                                 \
-  template void Forward<A>::Impl::output_projection(const BlockWeights&, int64_t, const std::vector<A>&, \
-                                                    const std::vector<A>&);                              \
+#define DI_INSTANTIATE(A)                                                                                  \
+  template void Forward<A>::Impl::project_queries(const BlockWeights&, int64_t, const std::vector<A>&,     \
+                                                  const std::vector<A>&, bool);                            \
+  template void Forward<A>::Impl::encode_latents(const BlockWeights&, int64_t, const std::vector<A>&,      \
+                                                 const std::vector<A>&);                                   \
+  template void Forward<A>::Impl::attend_heads(const BlockWeights&, int64_t, const A*, const A*, const A*, \
+                                               int64_t, int64_t, int64_t, A*);                             \
+  template void Forward<A>::Impl::output_projection(const BlockWeights&, int64_t);                         \
   template void Forward<A>::Impl::attention(int, const RowSet&, ForwardTrace<A>*);
 DI_INSTANTIATE(float)
 DI_INSTANTIATE(double)

@@ -21,7 +21,7 @@ void Forward<A>::Impl::feed_draft(const RowSet& rows) {
   int64_t n = static_cast<int64_t>(take.size());
   if (n == 0) return;
   grow(&u, n * H);
-  LinearPhase<A> phase(k, pool);
+  LinearPhase<A> phase(k, pool, &work);
   phase.add(w.draft.main_proj, main_features.data(), width, take.data(), n, 0, H, u.data(), H, Out::kRounded);
   phase.run();
   for_rows(n, [&](int64_t i, int) {
@@ -75,14 +75,15 @@ void Forward<A>::Impl::draft_attention(const BlockWeights& b, size_t stage,
                     gathered.data() + i * D);
   });
   grow(&o, rows * heads * D);
-  double scale = 1.0 / std::sqrt(static_cast<double>(D));
+  int64_t pairs = c.rotary_pairs();
   for_rows(rows, [&](int64_t t, int wk) {
     auto span = static_cast<size_t>(t / n);
-    k.attend(q.data() + t * heads * D, gathered.data() + static_cast<int64_t>(span) * most * D, count[span],
-             D, static_cast<int>(heads), scale, b.attn_sink.template data<A>(),
-             worker_scratch(wk, heads * count[span]), o.data() + t * heads * D);
+    attend_heads(b, t, cos.data() + t * pairs, sin.data() + t * pairs,
+                 gathered.data() + static_cast<int64_t>(span) * most * D, count[span], 0, heads,
+                 worker_scratch(wk, heads * count[span]));
   });
-  output_projection(b, rows, cos, sin);
+  lap(StepPart::kAttend);
+  output_projection(b, rows);
 }
 
 // Embeds the blocks: the token just decided, then noise tokens.
@@ -118,13 +119,18 @@ std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<
              "draft pass without draft stages, without a processed token, or for a bad id");
   }
   std::vector<A> cos, sin;
+  pending = false;
+  begin_profile();
+  int64_t begun = lap_from;
   embed_drafts(spans, &cos, &sin);
+  lap(StepPart::kDraft);
   for (size_t stage = 0; stage < w.mtp.size(); ++stage) {
     const BlockWeights& b = w.mtp[stage];
     block(
         b, rows, [&] { draft_attention(b, stage, spans, cos, sin); },
         [&] { moe(b, c.dspark_n_routed_experts, c.dspark_num_experts_per_tok, nullptr, rows, nullptr); });
   }
+  settle(rows);
   // [rows, H + rank]: the collapsed stream and the Markov embedding of the token before, for the confidence
   // head.
   std::vector<A> h(static_cast<size_t>(rows * (H + rank))), normed(static_cast<size_t>(rows * H));
@@ -135,7 +141,7 @@ std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<
   });
   std::vector<A> logits(static_cast<size_t>(rows * V)), markov(static_cast<size_t>(R * V)),
       confidence(static_cast<size_t>(R));
-  LinearPhase<A> phase(k, pool);
+  LinearPhase<A> phase(k, pool, &work);
   phase.add(w.head, normed.data(), H, rows, logits.data(), V, Out::kFull);
   phase.run();
   std::vector<int32_t> at(spans.size());
@@ -159,6 +165,8 @@ std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<
     auto begin = logits.begin() + static_cast<int64_t>(i) * n * V;
     out[i].logits.assign(begin, begin + n * V);
   }
+  lap(StepPart::kDraft);
+  if (profile != nullptr) profile->total_ns += now_ns() - begun;
   return out;
 }
 

@@ -11,9 +11,13 @@ template <typename A>
 void LinearPhase<A>::add(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T,
                          int64_t row0, int64_t row1, A* y, int64_t ldy, Out out) {
   if (T == 0 || row1 <= row0) return;
-  // Pieces of about 256 K multiply-adds: large enough to hide the hand-out, small enough to balance.
-  int64_t per_row = std::max<int64_t>(1, w.cols * T);
-  int64_t step = std::clamp<int64_t>((262144 / per_row + 31) / 32 * 32, 32, 4096);
+  // Pieces of about 256 K multiply-adds: large enough to hide the hand-out, small enough to balance. A piece
+  // is a whole number of what a kernel takes at once.
+  bool plain = w.format == WeightFormat::kF32 || w.format == WeightFormat::kF64;
+  int64_t per_row = std::max<int64_t>(1, w.cols * T), unit = plain ? 4 : 32;
+  int64_t step = std::clamp<int64_t>((262144 / per_row + unit - 1) / unit * unit, unit, 4096);
+  work_->bytes += matrix_bytes(w, row1 - row0);
+  work_->macs += (row1 - row0) * per_row;
   for (int64_t r = row0; r < row1; r += step) {
     pieces_.push_back({&w, x, ldx, rows, T, r, std::min(row1, r + step), y, ldy, out});
   }
@@ -21,6 +25,7 @@ void LinearPhase<A>::add(const MatrixView& w, const A* x, int64_t ldx, const int
 
 template <typename A>
 void LinearPhase<A>::run() {
+  if (pieces_.size() > 1) ++work_->jobs;
   pool_->run(static_cast<int64_t>(pieces_.size()), [&](int64_t i, int) {
     const Piece& p = pieces_[static_cast<size_t>(i)];
     k_.linear(*p.w, p.x, p.ldx, p.rows, p.T, p.row0, p.row1, p.y, p.ldy, p.out);
@@ -104,36 +109,59 @@ void Forward<A>::Impl::rotary_tables(const RowSet& rows) {
 }
 
 template <typename A>
-void Forward<A>::Impl::hc_site(const HcSite& site, int64_t T, A* pre_out) {
-  int64_t n = c.hc_mix_width(), width = c.hc_input_width(), m = c.hc_mult;
-  grow(&mix, T * n);
-  LinearPhase<A> phase(k, pool);
-  phase.add(site.fn, X.data(), width, T, mix.data(), n, Out::kFull);
-  phase.run();
-  for_rows(T, [&](int64_t t, int) {
-    A mean = k.sum_squares(X.data() + t * width, width) / static_cast<A>(width);
-    k.hc_coefficients(mix.data() + t * n, mean, site.base.template data<A>(), site.scale.template data<A>(),
-                      hc, pre_out + t * m, post.data() + t * m, comb.data() + t * m * m);
-  });
-}
-
-template <typename A>
-void Forward<A>::Impl::collapse_norm(const A* c_pre, const SmallTensor& norm, int64_t T) {
-  int64_t H = c.hidden_size;
-  for_rows(T, [&](int64_t t, int) {
-    A* out = u.data() + t * H;
-    k.hc_collapse(X.data() + t * c.hc_mult * H, c_pre + t * c.hc_mult, c.hc_mult, H, out);
-    k.rms_norm(out, norm.template data<A>(), H, c.rms_norm_eps, out);
-  });
-}
-
-template <typename A>
-void Forward<A>::Impl::expand(int64_t T) {
+void Forward<A>::Impl::expand_row(int64_t t) {
   int64_t H = c.hidden_size, m = c.hc_mult;
-  for_rows(T, [&](int64_t t, int) {
-    k.hc_expand(y.data() + t * H, post.data() + t * m, comb.data() + t * m * m, c.hc_mult, H,
-                X.data() + t * m * H);
+  k.hc_expand(y.data() + t * H, post.data() + t * m, comb.data() + t * m * m, c.hc_mult, H,
+              X.data() + t * m * H);
+}
+
+template <typename A>
+void Forward<A>::Impl::settle(int64_t T) {
+  if (!pending) return;
+  pending = false;
+  for_rows(T, [&](int64_t t, int) { expand_row(t); });
+  lap(StepPart::kStreams);
+}
+
+template <typename A>
+void Forward<A>::Impl::site_row(const HcSite& h, const SmallTensor& norm, const A* c_pre, A* pre_out,
+                                int64_t t) {
+  int64_t n = c.hc_mix_width(), width = c.hc_input_width(), m = c.hc_mult, H = c.hidden_size;
+  const A* x = X.data() + t * width;
+  A mean = k.sum_squares(x, width) / static_cast<A>(width);
+  k.hc_coefficients(mix.data() + t * n, mean, h.base.template data<A>(), h.scale.template data<A>(), hc,
+                    pre_out + t * m, post.data() + t * m, comb.data() + t * m * m);
+  A* out = u.data() + t * H;
+  k.hc_collapse(x, c_pre + t * m, c.hc_mult, H, out);
+  k.rms_norm(out, norm.template data<A>(), H, c.rms_norm_eps, out);
+}
+
+// Many rows: every thread takes a few rows through all of it while their streams are in its cache. Few rows:
+// the mixing product is spread over the threads by its outputs.
+template <typename A>
+void Forward<A>::Impl::site(const HcSite& h, const SmallTensor& norm, const A* c_pre, A* pre_out, int64_t T) {
+  int64_t n = c.hc_mix_width(), width = c.hc_input_width(), threads = pool->threads();
+  grow(&mix, T * n);
+  if (T < 2 * threads) {
+    settle(T);
+    LinearPhase<A> phase(k, pool, &work);
+    phase.add(h.fn, X.data(), width, T, mix.data(), n, Out::kFull);
+    phase.run();
+    for_rows(T, [&](int64_t t, int) { site_row(h, norm, c_pre, pre_out, t); });
+    return;
+  }
+  int64_t tile = std::clamp<int64_t>(T / (2 * threads), 1, 16), tiles = (T + tile - 1) / tile;
+  work.bytes += matrix_bytes(h.fn, h.fn.rows);
+  work.macs += T * n * width;
+  for_rows(tiles, [&](int64_t i, int) {
+    int64_t t0 = i * tile, t1 = std::min(T, t0 + tile);
+    if (pending)
+      for (int64_t t = t0; t < t1; ++t) expand_row(t);
+    k.linear(h.fn, X.data() + t0 * width, width, nullptr, t1 - t0, 0, h.fn.rows, mix.data() + t0 * n, n,
+             Out::kFull);
+    for (int64_t t = t0; t < t1; ++t) site_row(h, norm, c_pre, pre_out, t);
   });
+  pending = false;
 }
 
 // Single-pass schedule: the `pre` a site computes is used by the NEXT site (model specification 2.4).
@@ -146,14 +174,26 @@ void Forward<A>::Impl::block(const BlockWeights& b, int64_t T, const std::functi
   grow(&comb, T * m * m);
   grow(&u, T * H);
   grow(&y, T * H);
-  hc_site(b.hc_attn, T, pre_attn.data());
-  collapse_norm(pre.data(), b.attn_norm, T);
+  site(b.hc_attn, b.attn_norm, pre.data(), pre_attn.data(), T);
+  lap(StepPart::kStreams);
   attend();
-  expand(T);
-  hc_site(b.hc_ffn, T, pre.data());
-  collapse_norm(pre_attn.data(), b.ffn_norm, T);
+  pending = true;
+  site(b.hc_ffn, b.ffn_norm, pre_attn.data(), pre.data(), T);
+  lap(StepPart::kStreams);
+  int64_t touched = touched_experts;
   ffn();
-  expand(T);
+  pending = true;
+  const ExpertWeights& e = b.shared;
+  int64_t expert_bytes =
+      matrix_bytes(e.w1, e.w1.rows) + matrix_bytes(e.w2, e.w2.rows) + matrix_bytes(e.w3, e.w3.rows);
+  work.bytes += expert_bytes;
+  if (touched_experts > touched) {
+    const ExpertWeights& r = b.experts.front();
+    work.bytes +=
+        (touched_experts - touched) *
+        (matrix_bytes(r.w1, r.w1.rows) + matrix_bytes(r.w2, r.w2.rows) + matrix_bytes(r.w3, r.w3.rows));
+  }
+  lap(StepPart::kExperts);
 }
 
 template <typename A>
@@ -161,8 +201,13 @@ void Forward<A>::Impl::layer(int l, const RowSet& rows, ForwardTrace<A>* trace) 
   const BlockWeights& b = w.layers[static_cast<size_t>(l)];
   const LayerRole& role = roles[static_cast<size_t>(l)];
   int64_t T = rows.size(), H = c.hidden_size, m = c.hc_mult;
-  if (role.engram >= 0) engram(l, rows, trace);
+  if (role.engram >= 0) {
+    settle(T);
+    engram(l, rows, trace);
+    lap(StepPart::kEngram);
+  }
   if (role.tap >= 0) {
+    settle(T);
     int64_t taps = static_cast<int64_t>(c.dspark_target_layer_ids.size());
     grow(&main_features, T * taps * H);
     for_rows(T, [&](int64_t t, int) {
@@ -172,8 +217,12 @@ void Forward<A>::Impl::layer(int l, const RowSet& rows, ForwardTrace<A>* trace) 
   auto* routes = trace == nullptr ? nullptr : &trace->layers[static_cast<size_t>(l)].route;
   block(
       b, T, [&] { attention(l, rows, trace); },
-      [&] { moe(b, c.n_routed_experts, c.num_experts_per_tok, &rows, T, routes); });
+      [&] {
+        moe(b, c.n_routed_experts, c.num_experts_per_tok, &rows, T, routes);
+        work.macs += T * (c.num_experts_per_tok + 1) * 3 * H * c.moe_intermediate_size;
+      });
   if (trace != nullptr) {
+    settle(T);
     auto& tl = trace->layers[static_cast<size_t>(l)];
     tl.streams.assign(X.begin(), X.begin() + T * m * H);
     tl.pre.assign(pre.begin(), pre.begin() + T * m);
@@ -209,19 +258,28 @@ ForwardResult<A> Forward<A>::Impl::run(const std::vector<RowSpan>& spans, Forwar
   result.vocab = c.vocab_size;
   RowSet rows = make_rows(spans);
   touched_experts = 0;
+  pending = false;
+  begin_profile();
+  int64_t begun = lap_from;
   if (trace != nullptr) trace->layers.assign(static_cast<size_t>(c.num_hidden_layers), {});
   int half = c.first_decoder_layer();
   if (rows.size() > 0) {
     embed(rows);
     rotary_tables(rows);
+    lap(StepPart::kEmbed);
     for (int l = 0; l < half; ++l) layer(l, rows, trace);
+    settle(rows.size());
     publish_only(half, rows);
+    lap(StepPart::kPublish);
     std::vector<int64_t> kept;
     RowSet dec = compact_to_decoder(rows, &kept);
+    lap(StepPart::kNarrow);
     if (dec.size() > 0) {
       if (dec.size() != rows.size()) rotary_tables(dec);
       for (int l = half; l < c.num_hidden_layers; ++l) layer(l, dec, trace);
+      settle(dec.size());
       feed_draft(dec);
+      lap(StepPart::kDraftFeed);
       for (size_t i = 0; i < spans.size(); ++i) {
         if (spans[i].logits_from < 0) continue;
         for (int64_t p = std::max(spans[i].logits_from, dec.spans[i].begin); p < spans[i].end; ++p) {
@@ -239,10 +297,15 @@ ForwardResult<A> Forward<A>::Impl::run(const std::vector<RowSpan>& spans, Forwar
         k.rms_norm(out, w.norm.template data<A>(), H, c.rms_norm_eps, out);
       });
       result.logits.resize(static_cast<size_t>(n * result.vocab));
-      LinearPhase<A> phase(k, pool);
+      LinearPhase<A> phase(k, pool, &work);
       phase.add(w.head, h.data(), H, n, result.logits.data(), result.vocab, Out::kFull);
       phase.run();
+      lap(StepPart::kHead);
     }
+  }
+  if (profile != nullptr) {
+    profile->total_ns += now_ns() - begun;
+    ++profile->calls;
   }
   result.experts = touched_experts;
   for (const RowSpan& s : spans) {
@@ -276,6 +339,10 @@ DraftResult<A> Forward<A>::draft(const SequenceState& sequence, int32_t next, co
 template <typename A>
 std::vector<DraftResult<A>> Forward<A>::draft(const std::vector<DraftSpan<A>>& spans) {
   return impl_->draft(spans);
+}
+template <typename A>
+void Forward<A>::set_profile(StepProfile* profile) {
+  impl_->profile = profile;
 }
 template <typename A>
 bool Forward<A>::valid_token(int32_t id) const {

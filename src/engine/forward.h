@@ -16,6 +16,7 @@
 #include "engine/block_pool.h"
 #include "engine/cache_layout.h"
 #include "engine/sequence.h"
+#include "engine/step_profile.h"
 #include "host/thread_pool.h"
 #include "kernels/kernels.h"
 #include "model/engram.h"
@@ -115,6 +116,9 @@ class Forward {
   // through the Markov head. A sequence's drafts do not depend on the others.
   std::vector<DraftResult<A>> draft(const std::vector<DraftSpan<A>>& spans);
   DraftResult<A> draft(const SequenceState& sequence, int32_t next, const DraftPick<A>& pick);
+
+  // Books where the time of later calls goes; nullptr ends it. Costs a clock reading per part.
+  void set_profile(StepProfile* profile);
 
   // Whether a token id may be fed (inside the embedding).
   bool valid_token(int32_t id) const;

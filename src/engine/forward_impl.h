@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "engine/forward.h"
+#include "engine/step_profile.h"
+#include "host/clock.h"
 #include "model/rope.h"
 
 namespace deepinfer {
@@ -32,7 +34,7 @@ struct RowSet {
 template <typename A>
 class LinearPhase {
  public:
-  LinearPhase(const Kernels<A>& k, ThreadPool* pool) : k_(k), pool_(pool) {}
+  LinearPhase(const Kernels<A>& k, ThreadPool* pool, StepWork* work) : k_(k), pool_(pool), work_(work) {}
   // y[t*ldy + o] = W[o] . x[row(t)*ldx ..] for o in [row0, row1).
   void add(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T, int64_t row0,
            int64_t row1, A* y, int64_t ldy, Out out);
@@ -54,6 +56,7 @@ class LinearPhase {
   };
   const Kernels<A>& k_;
   ThreadPool* pool_;
+  StepWork* work_;
   std::vector<Piece> pieces_;
 };
 
@@ -77,6 +80,7 @@ struct Forward<A>::Impl {
   std::vector<A> cos_main, sin_main, cos_comp, sin_comp;   // [T, pairs]
   std::vector<uint8_t> latent_codes, latent_scales;        // [T] window records of this call
   std::vector<A> comp_a, comp_g, iq, iw;                   // compressor rows, index queries and head weights
+  std::vector<A> gathered_rows;                            // decoded records of few query rows
   std::vector<int32_t> selection, selection_count;  // [T, topk], [T]; survive until the next index source
   std::vector<std::vector<int32_t>> pool_blocks;    // [T] kept candidate blocks, ascending; empty: all
   std::vector<A> router_logits, route_weights, moe_g, moe_u,
@@ -88,7 +92,31 @@ struct Forward<A>::Impl {
   std::vector<std::vector<A>> worker;     // per-thread scratch
   std::vector<std::vector<int32_t>> worker_int;
 
-  void for_rows(int64_t n, const std::function<void(int64_t, int)>& f) { pool->run(n, f); }
+  // ---- profile: what was done since the last lap, and since when
+  StepProfile* profile = nullptr;
+  StepWork work;
+  int64_t lap_from = 0;
+  // Books the time and the work since the last lap on a part.
+  void lap(StepPart part) {
+    if (profile == nullptr) return;
+    int64_t now = now_ns();
+    StepProfile::Line& line = (*profile)[part];
+    line.ns += now - lap_from;
+    line.work.bytes += work.bytes;
+    line.work.macs += work.macs;
+    line.work.jobs += work.jobs;
+    work = {};
+    lap_from = now;
+  }
+  void begin_profile() {
+    work = {};
+    if (profile != nullptr) lap_from = now_ns();
+  }
+
+  void for_rows(int64_t n, const std::function<void(int64_t, int)>& f) {
+    if (n > 1) ++work.jobs;
+    pool->run(n, f);
+  }
   A* worker_scratch(int worker_id, int64_t n) {
     auto& v = worker[static_cast<size_t>(worker_id)];
     if (static_cast<int64_t>(v.size()) < n) v.resize(static_cast<size_t>(n));
@@ -108,9 +136,14 @@ struct Forward<A>::Impl {
   // One block on the rows: attention site and FFN site; `attend` writes y from u.
   void block(const BlockWeights& b, int64_t T, const std::function<void()>& attend,
              const std::function<void()>& ffn);
-  void hc_site(const HcSite& site, int64_t T, A* pre_out);
-  void collapse_norm(const A* c_pre, const SmallTensor& norm, int64_t T);
-  void expand(int64_t T);
+  // What precedes a block on its rows: the streams take in the block before (where one is pending), the
+  // mixing product and its coefficients (`pre_out`, post, comb), and u, collapsed with `c_pre` and normed.
+  void site(const HcSite& h, const SmallTensor& norm, const A* c_pre, A* pre_out, int64_t T);
+  void site_row(const HcSite& h, const SmallTensor& norm, const A* c_pre, A* pre_out, int64_t t);
+  void expand_row(int64_t t);
+  // The streams take in the last block's output now: something other than a site reads them next.
+  void settle(int64_t T);
+  bool pending = false;  // y, post and comb of the last block wait for the next site
 
   // attention.cc
   void attention(int l, const RowSet& rows, ForwardTrace<A>* trace);
@@ -119,9 +152,17 @@ struct Forward<A>::Impl {
   void project_queries(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin,
                        bool publishes);
   void encode_latents(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin);
-  void attend_rows(int l, const RowSet& rows);
-  void output_projection(const BlockWeights& b, int64_t T, const std::vector<A>& cos,
-                         const std::vector<A>& sin);
+  void grow_latents(int64_t T);
+  void encode_latent(const BlockWeights& b, int64_t t, const std::vector<A>& cos, const std::vector<A>& sin);
+  // One query row, heads [h0, h1), against n gathered records: q is rotated, the softmax runs, o is rotated
+  // back.
+  void attend_heads(const BlockWeights& b, int64_t t, const A* cos, const A* sin, const A* gathered,
+                    int64_t n, int64_t h0, int64_t h1, A* scratch);
+  // Records that row t attends: window ascending, then selected entries ascending.
+  int64_t attended(int l, const RowSet& rows, int64_t t, int64_t* window) const;
+  void gather(int l, const RowSet& rows, int64_t t, int64_t window, int64_t i0, int64_t i1, A* out) const;
+  void attend_rows(int l, const RowSet& rows, const std::vector<A>& cos, const std::vector<A>& sin);
+  void output_projection(const BlockWeights& b, int64_t T);
   void store_rings(int l, const RowSet& rows);
   void capture_windows(int l, const SpanRows& span);
   // compressor.cc

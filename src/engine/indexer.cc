@@ -117,6 +117,8 @@ void Forward<A>::Impl::index_select(int l, const RowSet& rows) {
       }
     }
     grow(&scores, total);
+    work.bytes += total * (layout.index.code_bytes + layout.index.scale_bytes);
+    work.macs += total * heads * dim;
     for_rows(static_cast<int64_t>(pieces.size()), [&](int64_t i, int) {
       const Piece& p = pieces[static_cast<size_t>(i)];
       const SequenceState& s =

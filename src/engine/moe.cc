@@ -10,7 +10,7 @@ void Forward<A>::Impl::moe(const BlockWeights& b, int experts, int top_k, const 
                            std::vector<std::vector<int32_t>>* route_trace) {
   int64_t H = c.hidden_size, I = c.moe_intermediate_size, K = top_k;
   grow(&router_logits, T * experts);
-  LinearPhase<A> phase(k, pool);
+  LinearPhase<A> phase(k, pool, &work);
   phase.add(b.gate, u.data(), H, T, router_logits.data(), experts, Out::kFull);
   phase.run();
   grow(&route_ids, T * K);
