@@ -47,6 +47,8 @@ struct Options {
   LoadGoals goals;
   EngineConfig engine;
   double pool_mb = 0;
+  int fixed_drafts = -1;     // every step verifies so many; -1: the dynamic budget
+  double tau_accepted = -1;  // sweep: assumed share of accepted drafts
   // sweep
   std::string over = "max-running", values, csv, svg;
 };
@@ -110,6 +112,10 @@ Result<Bench> prepare(Options* o) {
   if (o->budget_ms > 0)
     o->engine.interactive_budget_ns = o->engine.batch_budget_ns = static_cast<int64_t>(o->budget_ms * 1e6);
   if (o->engine.drafts != 0 && o->no_speculate) o->engine.drafts = 0;
+  if (o->fixed_drafts >= 0) {
+    o->engine.speculation.mode = policy::SpeculationMode::kFixed;
+    o->engine.speculation.fixed = o->fixed_drafts;
+  }
   return b;
 }
 
@@ -256,6 +262,11 @@ Status write_outputs(const Options& o, const std::vector<LoadReport>& points, co
 }
 
 int run_sweep(Options o) {
+  bool tau = o.tau_accepted >= 0;
+  if (tau) {  // refused before anything runs
+    auto probe = tau_rates({}, o.no_speculate ? -1 : o.fixed_drafts, o.tau_accepted);
+    if (!probe.ok()) return fail(o, probe.status());
+  }
   auto values = sweep_values(o);
   if (!values.ok()) return fail(o, values.status());
   if (o.over == "rate") o.rate = values->front();
@@ -280,10 +291,22 @@ int run_sweep(Options o) {
     csv += csv_line(*r, fmt::format("{}={}", o.over, v));
     auto j = to_json(*r);
     j["point"] = {{o.over, v}};
+    TauRates rates;
+    if (tau) {
+      rates = *tau_rates(*r, o.fixed_drafts, o.tau_accepted);
+      j["tau"] = {{"assumed", rates.tau},
+                  {"measured", rates.measured_tau},
+                  {"user_steps_per_s", rates.user_steps_per_s},
+                  {"user_tokens_per_s", rates.user_tokens_per_s},
+                  {"tokens_per_s", rates.tokens_per_s}};
+    }
     json.push_back(j);
     if (!o.json && !o.quiet)
       fmt::print("{:>12}{:>10}{:>12.2f}{:>12.2f}{:>12.3f}{:>14.1f}{:>14.1f}\n", v, r->requests,
                  r->ttft_ms.p50, r->ttft_ms.p99, r->tpot_ms.p50, r->tokens_per_s, r->tokens_per_s_clean);
+    if (tau && !o.json && !o.quiet)
+      fmt::print("{:>12}assumed tau {:.3f} (measured {:.3f}): {:.1f} tok/s per user, {:.1f} tok/s in all\n",
+                 "", rates.tau, rates.measured_tau, rates.user_tokens_per_s, rates.tokens_per_s);
     points.push_back(*r);
   }
   if (Status s = write_outputs(o, points, csv); !s.ok()) return fail(o, s);
@@ -318,6 +341,9 @@ void add_shared(CLI::App* cmd, Options* o) {
       ->check(CLI::Range(1, 2));
   cmd->add_option("--drafts", o->engine.drafts, "Drafts verified per row (-1: the model's)")
       ->check(CLI::Range(-1, 64));
+  cmd->add_option("--fixed-drafts", o->fixed_drafts,
+                  "Every step verifies so many (default: the dynamic budget)")
+      ->check(CLI::Range(0, 64));
   cmd->add_flag("--no-speculate", o->no_speculate, "No drafts");
   cmd->add_flag("--no-cache", o->no_cache, "No prefix reuse");
   cmd->add_flag("--exact-hits", o->load.exact_hits, "Only hits that equal a cold run bit for bit");
@@ -521,6 +547,10 @@ void add_bench(Program& program) {
   cmd->add_option("--over", sweep->over, "max-running, concurrency, budget-ms or rate")
       ->check(CLI::IsMember({"max-running", "concurrency", "budget-ms", "rate"}));
   cmd->add_option("--values", sweep->values, "The points, separated by commas");
+  cmd->add_option(
+         "--tau-accepted", sweep->tau_accepted,
+         "Also print the published convention 1 + n a tokens per step, a being this; needs --fixed-drafts")
+      ->check(CLI::Range(0.0, 1.0));
   cmd->add_option("--csv", sweep->csv, "Write all points as CSV");
   cmd->add_option("--svg", sweep->svg, "Write a plot");
   cmd->callback([&program, sweep] { program.run = [sweep] { return run_sweep(*sweep); }; });

@@ -100,6 +100,27 @@ void add_requests(const LoadGoals& goals, const LoadResult& result, LoadReport* 
 
 }  // namespace
 
+Result<TauRates> tau_rates(const LoadReport& r, int fixed_drafts, double accepted_share) {
+  if (fixed_drafts < 1)
+    return error(
+        Code::kInvalidArgument,
+        "tau = 1 + n a holds for a fixed number n of verified drafts, and here it varies from step to step; "
+        "name one with --fixed-drafts");
+  if (!(accepted_share >= 0 && accepted_share <= 1))
+    return error(Code::kInvalidArgument, "the accepted share of drafts is {}, must be in [0, 1]",
+                 accepted_share);
+  TauRates t;
+  t.tau = 1 + fixed_drafts * accepted_share;
+  int64_t steps = r.output_tokens - r.accepted;  // a step of a request says one token and those accepted
+  t.measured_tau = steps > 0 ? static_cast<double>(r.output_tokens) / static_cast<double>(steps) : 0;
+  if (t.measured_tau == 0 || r.tpot_ms.p50 <= 0) return t;
+  t.user_steps_per_s = 1e3 / r.tpot_ms.p50 / t.measured_tau;
+  t.user_tokens_per_s = t.user_steps_per_s * t.tau;
+  double rate = r.tokens_per_s_clean > 0 ? r.tokens_per_s_clean : r.tokens_per_s;
+  t.tokens_per_s = rate / t.measured_tau * t.tau;
+  return t;
+}
+
 LoadReport make_report(const Workload& workload, const DriveOptions& options, const LoadGoals& goals,
                        const LoadResult& result) {
   LoadReport r;

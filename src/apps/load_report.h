@@ -42,6 +42,17 @@ struct LoadReport {
   double rows_per_step = 0;
 };
 
+// The published convention for a fixed number of verified drafts: every step is taken to give tau = 1 + n a
+// tokens, `a` being the share of proposed drafts that are accepted. Steps are those measured.
+struct TauRates {
+  double tau = 0, measured_tau = 0;                // assumed; tokens a step of a request really gave
+  double user_steps_per_s = 0;                     // of one request (median)
+  double user_tokens_per_s = 0, tokens_per_s = 0;  // under the assumed tau
+};
+// kInvalidArgument when the number of verified drafts varies (fixed_drafts < 1): the formula says nothing
+// there.
+Result<TauRates> tau_rates(const LoadReport& report, int fixed_drafts, double accepted_share);
+
 LoadReport make_report(const Workload& workload, const DriveOptions& options, const LoadGoals& goals,
                        const LoadResult& result);
 nlohmann::ordered_json to_json(const LoadReport& report);

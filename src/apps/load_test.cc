@@ -184,5 +184,22 @@ TEST(LoadReport, QuantilesInterpolate) {
   EXPECT_EQ(quantiles({}).count, 0);
 }
 
+TEST(LoadReport, TauNeedsAFixedNumberOfDrafts) {
+  LoadReport r;
+  r.output_tokens = 300;
+  r.accepted = 200;  // a step of a request said three tokens
+  r.tpot_ms.p50 = 10;
+  r.tokens_per_s = 600;
+  EXPECT_EQ(tau_rates(r, -1, 0.75).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(tau_rates(r, 3, 1.5).status().code(), Code::kInvalidArgument);
+  auto t = tau_rates(r, 3, 0.75);
+  ASSERT_TRUE(t.ok());
+  EXPECT_DOUBLE_EQ(t->tau, 3.25);  // the published example: 1 + 3 * 0.75
+  EXPECT_DOUBLE_EQ(t->measured_tau, 3);
+  EXPECT_DOUBLE_EQ(t->user_steps_per_s, 100.0 / 3);
+  EXPECT_DOUBLE_EQ(t->user_tokens_per_s, 100.0 / 3 * 3.25);
+  EXPECT_DOUBLE_EQ(t->tokens_per_s, 650);
+}
+
 }  // namespace
 }  // namespace deepinfer

@@ -80,29 +80,39 @@ int64_t Forward<A>::Impl::attended(int l, const RowSet& rows, int64_t t, int64_t
   return *window + (role.ratio > 0 ? selection_count[static_cast<size_t>(t)] : 0);
 }
 
-// Decodes records [i0, i1) of what row t attends to out + i * D.
+// Decodes records [i0, i1) of what row t attends to out + i * D. Records that lie one after the other are
+// decoded in one go.
 template <typename A>
 void Forward<A>::Impl::gather(int l, const RowSet& rows, int64_t t, int64_t window, int64_t i0, int64_t i1,
                               A* out) const {
   const LayerRole& role = roles[static_cast<size_t>(l)];
   const SpanRows& s = rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(t)])];
-  int64_t p = rows.position[static_cast<size_t>(t)], D = c.head_dim;
+  int64_t first = rows.position[static_cast<size_t>(t)] - window + 1, D = c.head_dim;
   const RecordRing& ring = s.sequence->window[static_cast<size_t>(l)];
-  for (int64_t i = i0; i < std::min(i1, window); ++i) {
-    int64_t at = p - window + 1 + i, r = s.row0 + (at - s.begin);
-    bool here = at >= s.begin;
-    k.decode_record(
-        layout.window.format, here ? latent_codes.data() + r * layout.window.code_bytes : ring.codes(at),
-        here ? latent_scales.data() + r * layout.window.scale_bytes : ring.scales(at), D, out + i * D);
+  for (int64_t i = i0, n = 0, end = std::min(i1, window); i < end; i += n) {
+    int64_t at = first + i;
+    const uint8_t *codes, *scales;
+    if (at >= s.begin) {
+      int64_t r = s.row0 + (at - s.begin);
+      codes = latent_codes.data() + r * layout.window.code_bytes;
+      scales = latent_scales.data() + r * layout.window.scale_bytes;
+      n = end - i;
+    } else {
+      n = ring.run(at, std::min(end - i, s.begin - at), &codes, &scales);
+    }
+    k.decode_record(layout.window.format, codes, scales, n * D, out + i * D);
   }
   if (role.ratio == 0) return;
   const CacheLayout::Source& src = layout.sources[static_cast<size_t>(role.kv_slot)];
-  const int32_t* sel = selection.data() + t * c.index_topk;
-  for (int64_t i = std::max(i0, window); i < i1; ++i) {
-    int64_t j = sel[i - window], e = j % src.entries;
-    const uint8_t* block = s.sequence->block_data(j / src.entries);
+  const int32_t* sel = selection.data() + t * c.index_topk - window;
+  auto entries = static_cast<int32_t>(src.entries);
+  for (int64_t i = std::max(i0, window), n = 0; i < i1; i += n) {
+    int32_t j = sel[i], b = j / entries, e = j % entries;
+    int64_t most = std::min<int64_t>(i1 - i, entries - e);
+    for (n = 1; n < most && sel[i + n] == j + n;) ++n;
+    const uint8_t* block = s.sequence->block_data(b);
     k.decode_record(layout.main.format, block + src.main_codes + e * layout.main.code_bytes,
-                    block + src.main_scales + e * layout.main.scale_bytes, D, out + i * D);
+                    block + src.main_scales + e * layout.main.scale_bytes, n * D, out + i * D);
   }
 }
 

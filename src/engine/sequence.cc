@@ -27,6 +27,16 @@ int64_t RecordRing::checked_slot(int64_t position) const {
   return static_cast<int64_t>(s);
 }
 
+int64_t RecordRing::run(int64_t position, int64_t count, const uint8_t** codes,
+                        const uint8_t** scales) const {
+  int64_t s = checked_slot(position), n = 1;
+  int64_t most = std::min(count, static_cast<int64_t>(owner_.size()) - s);
+  while (n < most && owner_[static_cast<size_t>(s + n)] == position + n) ++n;
+  *codes = codes_.data() + s * code_bytes_;
+  *scales = scales_.data() + s * scale_bytes_;
+  return n;
+}
+
 void RecordRing::put(int64_t position, const uint8_t* codes, const uint8_t* scales) {
   size_t s = slot(position);
   owner_[s] = position;

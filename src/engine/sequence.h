@@ -26,6 +26,8 @@ class RecordRing {
   const uint8_t* scales(int64_t position) const {
     return scales_.data() + checked_slot(position) * scale_bytes_;
   }
+  // Records of positions [position, position + returned), at most `count`, lie one after the other from here.
+  int64_t run(int64_t position, int64_t count, const uint8_t** codes, const uint8_t** scales) const;
   bool holds(int64_t position) const { return owner_[slot(position)] == position; }
   // Takes the record of a position over from a ring of the same geometry. REQUIRES from.holds(position).
   void copy(const RecordRing& from, int64_t position) {

@@ -123,6 +123,7 @@ class ServingEngineImpl final : public ServingEngine {
     StepRunnerOptions o;
     o.drafts = static_cast<int>(p.state.config.drafts);
     o.ratio_rule = p.config.acceptance == EngineConfig::Acceptance::kRatio;
+    o.guesses = p.config.guesses;
     o.speculation = p.config.speculation;
     o.curves = p.curves;
     o.snapshot_slots = p.state.config.snapshot_slots;
@@ -381,6 +382,8 @@ void ServingEngineImpl::run_executor() {
 }
 
 Status check_config(const EngineConfig& c, const ModelConfig& model) {
+  if (c.guesses != nullptr && c.acceptance == EngineConfig::Acceptance::kRatio)
+    return error(Code::kInvalidConfig, "engine: the ratio rule judges the draft stages' own guesses only");
   struct Field {
     const char* name;
     int64_t value, least, most;

@@ -30,6 +30,10 @@ struct EngineConfig {
   // How a guess is judged. kShared: by the target's own draw, which no guess can change. kRatio: by the
   // classical rule, whose answers depend on how much was guessed; the distribution is the same.
   enum class Acceptance : uint8_t { kShared, kRatio } acceptance = Acceptance::kShared;
+  // Guesses of the caller's in place of the draft stages': what is known (the prompt and what was said) and
+  // the stages' own guesses, which it may replace one by one. Wrong ones cost time, never an answer. On the
+  // executing thread. Not together with kRatio, which must know what a guess was drawn from.
+  std::function<void(const std::vector<int32_t>& known, std::vector<int32_t>* guesses)> guesses;
   bool exact_hits = false;    // for every request (see EngineRequest::exact_hits)
   bool cap_snapshots = true;  // see policy::SchedulerConfig
   int64_t chunk_max_tokens = 32768;

@@ -51,12 +51,21 @@ void StepRunner::draft(const std::vector<Work*>& askers, StepOutcome* out) {
   std::vector<DraftResult<float>> results = model_->draft(spans);
   for (size_t i = 0; i < askers.size(); ++i) {
     askers[i]->drafts = std::move(results[i].tokens);
+    if (options_.guesses != nullptr) own_guesses(askers[i]->s->state->tokens, &askers[i]->drafts);
     askers[i]->confidence = std::move(results[i].confidence_logits);
     askers[i]->outcome->drafted = static_cast<int64_t>(askers[i]->drafts.size());
   }
   int64_t end = options_.now_ns();
   out->draft_ns = end - begin;
   span("draft", raw(out->step), begin, end);
+}
+
+// The caller may say other tokens, not more or fewer of them, and none that the model does not have.
+void StepRunner::own_guesses(const std::vector<int32_t>& known, std::vector<int32_t>* drafts) {
+  std::vector<int32_t> mine = *drafts;
+  options_.guesses(known, &mine);
+  for (size_t i = 0; i < drafts->size() && i < mine.size(); ++i)
+    if (model_->valid_token(mine[i])) (*drafts)[i] = mine[i];
 }
 
 // The total was fixed before these drafts existed; who gets how much of it looks at this round's confidences.

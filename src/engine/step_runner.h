@@ -18,6 +18,7 @@ namespace deepinfer {
 struct StepRunnerOptions {
   int drafts = 0;           // most guesses verified per decode row; 0: none
   bool ratio_rule = false;  // see EngineConfig::Acceptance
+  std::function<void(const std::vector<int32_t>&, std::vector<int32_t>*)> guesses;  // see EngineConfig
   policy::SpeculationConfig speculation;
   policy::CurvesMeasured curves;
   int64_t snapshot_slots = 0;
@@ -46,6 +47,7 @@ class StepRunner {
   void prepare_decode(Work* work);
   void guess(std::vector<Work>* works, StepOutcome* out);
   void draft(const std::vector<Work*>& askers, StepOutcome* out);
+  void own_guesses(const std::vector<int32_t>& known, std::vector<int32_t>* drafts);
   void choose_lengths(const std::vector<Work*>& askers, const policy::BudgetDecision& decision);
   void judge(const std::vector<Work>& works, int64_t experts, StepOutcome* out);
   void cut_drafts(Sequence* s, std::vector<int32_t>* drafts);

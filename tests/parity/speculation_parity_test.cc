@@ -1,49 +1,9 @@
 // Speculation changes no answer: every depth, every pattern of acceptance, alone and in a batch, across a
 // cache hit and a preemption; and the caches are what they would have been without it.
-#include "serving_fixture.h"
+#include "speculation_fixture.h"
 
 namespace deepinfer::parity {
 namespace {
-
-const char* const kModel = "t0";
-
-EngineConfig small(policy::SpeculationMode mode, int fixed = 0) {
-  EngineConfig c;
-  c.pool_blocks = 400;
-  c.calibrate_ns = 0;
-  c.speculation.mode = mode;
-  c.speculation.fixed = fixed;
-  return c;
-}
-
-EngineRequest request(int length, int variant, double temperature, int64_t out) {
-  EngineRequest r;
-  r.prompt = prompt(length, weights(kModel).config.vocab_size, variant);
-  r.max_tokens = out;
-  r.sampling.temperature = temperature;
-  r.sampling.seed = static_cast<uint64_t>(variant) * 17 + 3;
-  return r;
-}
-
-// Sixteen requests, greedy and seeded, short and long.
-std::vector<EngineRequest> mixed() {
-  std::vector<EngineRequest> all;
-  for (int i = 0; i < 16; ++i) all.push_back(request(5 + 13 * i % 90, i, i % 2 == 0 ? 0.0 : 0.9, 12 + i % 5));
-  return all;
-}
-
-std::vector<std::vector<int32_t>> answers_of(Server* s, const std::vector<EngineRequest>& requests,
-                                             size_t at_a_time) {
-  std::vector<std::vector<int32_t>> out;
-  for (size_t i = 0; i < requests.size(); i += at_a_time) {
-    std::vector<RequestId> ids;
-    for (size_t k = i; k < std::min(requests.size(), i + at_a_time); ++k)
-      ids.push_back(s->submit(requests[k]));
-    EXPECT_TRUE(s->finish_all());
-    for (RequestId id : ids) out.push_back(s->answers[{id, 0}].ids);
-  }
-  return out;
-}
 
 TEST(SpeculationParity, EveryDepthAndModeAtEveryBatchSize) {
   auto requests = mixed();
@@ -152,6 +112,15 @@ TEST(SpeculationParity, RatioRuleKeepsTheDistribution) {
   }
   ASSERT_GT(freedom, 2);
   EXPECT_LT(chi, freedom + 4 * std::sqrt(2.0 * freedom));
+}
+
+TEST(SpeculationParity, OwnGuessesNeedTheSharedRule) {
+  ThreadPool pool(1);
+  EngineConfig c = small(policy::SpeculationMode::kFixed, 3);
+  c.acceptance = EngineConfig::Acceptance::kRatio;
+  c.guesses = [](const std::vector<int32_t>&, std::vector<int32_t>*) {};
+  EXPECT_EQ(make_engine(&weights(kModel), &pool, c, [] { return deepinfer::now_ns(); }).status().code(),
+            Code::kInvalidConfig);
 }
 
 TEST(SpeculationParity, DepthsBeyondTheBlockAreRefused) {
