@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 namespace deepinfer::policy {
 
@@ -16,6 +17,10 @@ const char* name(AdmitReason reason) {
       return "quota";
     case AdmitReason::kQueueFull:
       return "queue full";
+    case AdmitReason::kQueueRequests:
+      return "queue requests";
+    case AdmitReason::kQueueTokens:
+      return "queue tokens";
     case AdmitReason::kDeadline:
       return "deadline";
     case AdmitReason::kNoDecodeRoom:
@@ -24,6 +29,12 @@ const char* name(AdmitReason reason) {
       return "no engines";
   }
   return "?";
+}
+
+const char* name(Quota quota) {
+  constexpr std::array<const char*, kQuotas> kNames = {
+      "requests", "uncached time", "output tokens", "grammar time", "cache tokens", "tokens", "concurrency"};
+  return kNames[static_cast<size_t>(quota)];
 }
 
 namespace {
@@ -36,8 +47,13 @@ double level(const TenantBook& t, size_t q, int64_t now_ns) {
 }
 
 std::array<double, kQuotas> demand(const AdmissionQuery& q) {
-  return {1, q.work_ns, static_cast<double>(q.max_new_tokens), q.grammar_ms,
-          static_cast<double>(q.prompt_tokens + q.max_new_tokens)};
+  return {1,
+          q.work_ns,
+          static_cast<double>(q.max_new_tokens),
+          q.grammar_ms,
+          static_cast<double>(q.prompt_tokens + q.max_new_tokens),
+          static_cast<double>(q.prompt_tokens + q.max_new_tokens),
+          1};
 }
 
 void set_limits(TenantBook* t, const std::array<QuotaLimit, kQuotas>& limits, int64_t now_ns, bool fresh) {
@@ -84,6 +100,8 @@ struct ApplyAdmission {
     };
     give(Quota::kKvTokens, e.kv_tokens);
     give(Quota::kOutputTokens, e.unused_output_tokens);
+    give(Quota::kTokens, e.unused_output_tokens);
+    give(Quota::kConcurrent, 1);
   }
 };
 
@@ -136,7 +154,18 @@ AdmitDecision decide_admit(const AdmissionState& s, const AdmissionQuery& q) {
     out.reason = why;
     out.retry_after_ns = static_cast<int64_t>(std::max(1e6, std::min(3.6e12, after_ns)));
   };
-  if (wait > s.config.queue_limit_ns) {
+  constexpr double kSoon = 1e9;  // a place comes free when one ends; nobody knows when
+  if (s.config.queue_requests > 0 && q.queued_requests >= s.config.queue_requests) {
+    out.need = q.queued_requests + 1;
+    out.limit = s.config.queue_requests;
+    refuse(AdmitReason::kQueueRequests, std::max(kSoon, wait));
+  } else if (s.config.queue_tokens > 0 && q.queued_requests > 0 &&
+             q.queued_tokens + q.prompt_tokens > s.config.queue_tokens) {
+    // Alone, a prompt longer than the limit may wait.
+    out.need = q.queued_tokens + q.prompt_tokens;
+    out.limit = s.config.queue_tokens;
+    refuse(AdmitReason::kQueueTokens, std::max(kSoon, wait));
+  } else if (wait > s.config.queue_limit_ns) {
     refuse(AdmitReason::kQueueFull, wait - s.config.queue_limit_ns);
   } else if (q.deadline_ns > 0 &&
              static_cast<double>(q.now_ns) + out.predicted_ttft_ns > static_cast<double>(q.deadline_ns)) {
@@ -162,6 +191,52 @@ std::vector<SeqId> decide_shed(std::span<const ShedCandidate> candidates, double
     if (excess_ns <= 0) break;
     out.push_back(c->seq);
     excess_ns -= c->work_ns;
+  }
+  return out;
+}
+
+std::vector<SeqId> decide_displaced(std::span<const LineEntry> waiting, const LineEntry& newcomer,
+                                    int64_t requests, int64_t tokens) {
+  struct Share {
+    int64_t held = 0;
+    double weight = 1;
+  };
+  std::map<TenantId, Share> shares;
+  auto count = [&](const LineEntry& e) {
+    Share& s = shares[e.tenant];
+    ++s.held;
+    s.weight = e.weight;
+  };
+  for (const LineEntry& e : waiting) count(e);
+  count(newcomer);
+  double weights = 0;
+  for (const auto& [tenant, s] : shares) weights += s.weight;
+  double all = static_cast<double>(waiting.size()) + 1;
+  auto over = [&](TenantId t) {
+    const Share& s = shares.at(t);
+    return static_cast<double>(s.held) * weights > all * s.weight * (1 + 1e-9);
+  };
+  std::vector<const LineEntry*> left;
+  for (const LineEntry& e : waiting) left.push_back(&e);
+  std::vector<SeqId> out;
+  while (requests > 0 || tokens > 0) {
+    const bool newcomer_over = over(newcomer.tenant);
+    auto worst = left.end();
+    for (auto it = left.begin(); it != left.end(); ++it) {
+      const LineEntry& e = **it;
+      const bool gives_way = e.priority < newcomer.priority ||
+                             (e.priority == newcomer.priority && over(e.tenant) && !newcomer_over);
+      if (!gives_way) continue;
+      auto rank = [&](const LineEntry& x) { return std::tuple(-x.priority, over(x.tenant), x.work_ns); };
+      if (worst == left.end() || rank(e) > rank(**worst)) worst = it;
+    }
+    if (worst == left.end()) return {};
+    out.push_back((*worst)->seq);
+    --requests;
+    tokens -= (*worst)->tokens;
+    --shares.at((*worst)->tenant).held;
+    all -= 1;
+    left.erase(worst);
   }
   return out;
 }
