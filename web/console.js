@@ -66,6 +66,7 @@ class Answer {
   }
   take(chunk) {
     if (chunk.usage) this.usage = chunk.usage;
+    if (chunk.id) this.id = chunk.id;
     const choice = chunk.choices && chunk.choices[0];
     if (!choice) return;
     const d = choice.delta, follow = atEnd();
@@ -109,7 +110,7 @@ class Answer {
     if (this.reasoning) m.reasoning_content = this.reasoning;
     if (this.calls.length) m.tool_calls = this.calls.map((c) => ({ id: c.id, type: 'function', function: { name: c.name, arguments: c.arguments } }));
     if (this.content || this.calls.length || this.reasoning) messages.push(m);
-    last = { begin: this.begin, first: this.first, end: performance.now(), usage: this.usage };
+    last = { id: this.id, usage: this.usage };
     if (this.calls.length && !note) this.askResults();
   }
   // A field for each call's result; when all are given the conversation goes on.
@@ -190,6 +191,15 @@ for (const tab of document.querySelectorAll('[role=tab]')) {
       $(other.getAttribute('aria-controls')).hidden = other !== tab;
     }
     poll();
+    if (tab.id === 'tab-inspect') recent().catch(() => {});
+  };
+  // Arrow keys walk the tabs.
+  tab.onkeydown = (e) => {
+    const all = [...document.querySelectorAll('[role=tab]')], step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+    if (!step) return;
+    const next = all[(all.indexOf(tab) + step + all.length) % all.length];
+    next.focus();
+    next.click();
   };
 }
 
@@ -219,15 +229,18 @@ $('render').onclick = async () => {
     left -= s.tokens;
     return e;
   }));
-  if (last && last.first) {
-    const total = last.end - last.begin, bar = (name, ms) => {
-      const e = make('div', name, `${name} ${Math.round(ms)} ms`);
-      e.style.width = `${100 * ms / total}%`;
-      return e;
-    };
-    $('timeline').replaceChildren(bar('prefill', last.first - last.begin), bar('decode', last.end - last.first));
-  }
+  recent();
 };
+
+// Where the server's time went: the last answer's bar and the table of recent requests.
+async function recent() {
+  const r = await fetch('console/requests', { headers: headers() });
+  if (!r.ok) return;
+  const list = (await r.json()).requests;
+  const mine = last && list.find((one) => one.id === last.id);
+  if (mine) timeLine($('timeline'), ['queue', 'prefill', 'decode'].map((part) => [part, mine[part + '_ms']]));
+  showRecent($('recent'), list);
+}
 
 async function poll() {
   try {

@@ -51,8 +51,43 @@ function draw(svg, series) {
   svg.replaceChildren(...children);
 }
 
+// Queue, prefill and decode of one request as parts of a bar; `ms` of each.
+function timeLine(box, parts) {
+  const total = parts.reduce((sum, [, ms]) => sum + ms, 0) || 1;
+  box.replaceChildren(...parts.map(([name, ms]) => {
+    const text = `${name} ${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`, e = make('div', name, 100 * ms / total > 12 ? text : '');
+    e.style.width = `${100 * ms / total}%`;
+    e.title = text;
+    return e;
+  }));
+  box.setAttribute('aria-label', 'Time line of the last answer: ' + parts.map(([name, ms]) => `${name} ${ms.toFixed(1)} ms`).join(', '));
+}
+
+// The last requests with their times, newest first; a row's bar is drawn to the scale of the longest.
+function showRecent(table, requests) {
+  const head = make('tr');
+  for (const name of ['request', 'how it ended', 'prompt (cached)', 'output', 'drafts', 'queue', 'prefill', 'decode', '']) head.append(make('th', '', name));
+  const longest = Math.max(1, ...requests.map((r) => r.queue_ms + r.prefill_ms + r.decode_ms));
+  table.replaceChildren(head, ...requests.slice(0, 20).map((r) => {
+    const row = make('tr'), bar = make('div', 'bar');
+    for (const part of ['queue', 'prefill', 'decode']) {
+      const e = make('div', part);
+      e.style.width = `${100 * r[part + '_ms'] / longest}%`;
+      bar.append(e);
+    }
+    const cell = (text) => row.append(make('td', '', text));
+    cell(r.id.slice(0, 18)); cell(r.reason); cell(`${r.prompt_tokens} (${r.cached_tokens})`); cell(String(r.output_tokens));
+    cell(r.drafted_tokens ? `${r.accepted_tokens} of ${r.drafted_tokens}` : '–');
+    for (const part of ['queue', 'prefill', 'decode']) cell(milliseconds(r[part + '_ms'] / 1000));
+    const last = make('td');
+    last.append(bar);
+    row.append(last);
+    return row;
+  }));
+}
+
 // The live view: asks once a second, keeps two minutes.
-const past = { rate: [], running: [], waiting: [], cache: [], forward: [], draft: [], sample: [], schedule: [] };
+const past = { rate: [], first: [], between: [], running: [], waiting: [], blocks: [], windows: [], hits: [], accepted: [], forward: [], draft: [], sample: [], schedule: [] };
 let before = null;
 
 function keep(name, value) {
@@ -77,7 +112,16 @@ function show(state) {
     keep('rate', (c.output_tokens - p.output_tokens) / seconds);
     keep('running', g.running);
     keep('waiting', g.waiting);
-    keep('cache', g.blocks_total ? 100 * g.blocks_used / g.blocks_total : 0);
+    // A second without a sample has no latency: the line stays where it was.
+    for (const [name, part] of [['first', 'ttft_s'], ['between', 'inter_token_s']]) {
+      const n = state[part].count - before[part].count;
+      keep(name, n > 0 ? 1000 * (state[part].sum - before[part].sum) / n : past[name].at(-1));
+    }
+    const share = (now, whole) => { const n = c[whole] - p[whole]; return n > 0 ? 100 * (c[now] - p[now]) / n : 0; };
+    keep('blocks', g.blocks_total ? 100 * g.blocks_used / g.blocks_total : 0);
+    keep('windows', g.snapshots_total ? 100 * g.snapshots_used / g.snapshots_total : 0);
+    keep('hits', share('cached_tokens', 'prompt_tokens'));
+    keep('accepted', share('accepted_tokens', 'verified_tokens'));
     for (const part of ['forward', 'draft', 'sample', 'schedule']) keep(part, (c[part + '_ns'] - p[part + '_ns']) / steps / 1e6);
   }
   before = state;
@@ -95,6 +139,8 @@ function show(state) {
     tile('answers', short(c.finished)), tile('cancelled', short(c.cancelled)), tile('preemptions', short(c.preemptions)));
   draw($('c-rate'), [{ name: 'output', values: past.rate }]);
   draw($('c-load'), [{ name: 'running', values: past.running }, { name: 'waiting', values: past.waiting }]);
-  draw($('c-cache'), [{ name: 'used', values: past.cache }]);
+  draw($('c-latency'), [{ name: 'first token', values: past.first }, { name: 'between tokens', values: past.between }]);
+  draw($('c-cache'), ['blocks', 'windows', 'hits'].map((name) => ({ name, values: past[name] })));
+  draw($('c-drafts'), [{ name: 'accepted', values: past.accepted }]);
   draw($('c-step'), ['forward', 'draft', 'sample', 'schedule'].map((name) => ({ name, values: past[name] })));
 }

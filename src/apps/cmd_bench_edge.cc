@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "apps/bench_edge.h"
+#include "apps/bench_overhead.h"
 #include "apps/command.h"
 
 namespace deepinfer {
@@ -46,6 +47,25 @@ int run(EdgeBenchOptions o, bool json) {
   return r->lost == 0 && r->reordered == 0 && r->failed == 0 ? 0 : 1;
 }
 
+int run_overhead(const OverheadOptions& o, bool json) {
+  auto r = bench_overhead(o);
+  if (!r.ok()) {
+    fmt::print(stderr, "deepinfer bench edge: {}\n", r.status().message());
+    return 1;
+  }
+  if (json) {
+    fmt::print("{}\n", to_json(*r, o).dump(2));
+    return 0;
+  }
+  for (size_t i = 0; i < r->http_s.size(); ++i)
+    fmt::print("round {}: engine {:.3f} s, through HTTP {:.3f} s\n", i + 1, r->direct_s[i], r->http_s[i]);
+  fmt::print(
+      "{} streams, {} tokens: the server adds {:+.2f} % (median of {} alternating pairs; {:+.2f} to {:+.2f} "
+      "%)\n",
+      o.streams, r->tokens, r->median_added * 100, o.rounds, r->least_added * 100, r->most_added * 100);
+  return 0;
+}
+
 }  // namespace
 
 void add_bench_edge(Program& program) {
@@ -61,7 +81,19 @@ void add_bench_edge(Program& program) {
   cmd->add_flag("--aligned", o->aligned, "All streams get their token in the same step");
   cmd->add_option("--tokenizer", o->tokenizer, "A tokenizer.json (default: the small model's)");
   cmd->add_flag("--json", *json, "Print JSON");
-  cmd->callback([&program, o, json] { program.run = [o, json] { return run(*o, *json); }; });
+  auto overhead = std::make_shared<bool>(false);
+  auto v = std::make_shared<OverheadOptions>();
+  cmd->add_flag("--overhead", *overhead,
+                "Instead: what the server adds to a model's time, the engine alone against through HTTP");
+  cmd->add_option("--model", v->model, "Of --overhead: the checkpoint (default: the small model)");
+  cmd->add_option("--rounds", v->rounds, "Of --overhead: pairs (default 9)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}));
+  cmd->add_option("--threads", v->threads, "Of --overhead: threads of the forward pass (default: all CPUs)");
+  cmd->callback([&program, cmd, o, v, json, overhead] {
+    if (cmd->count("--streams") > 0) v->streams = o->streams;
+    if (cmd->count("--tokens") > 0) v->tokens = o->tokens;
+    program.run = [o, v, json, overhead] { return *overhead ? run_overhead(*v, *json) : run(*o, *json); };
+  });
 }
 
 }  // namespace deepinfer

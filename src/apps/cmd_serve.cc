@@ -1,6 +1,7 @@
 // `deepinfer serve`: reads the configuration, loads the model, serves until SIGTERM or Ctrl-C. The first
-// signal drains, the second hurries, the third ends at once.
+// signal drains, the second hurries, the third ends at once. SIGHUP reads the settings again.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -68,17 +69,29 @@ int next_signal(const sigset_t& set, int ms) {
   std::_Exit(code);
 }
 
-int serve_until_signal(RunningServer* server, const ServeConfig& c, const sigset_t& signals) {
-  while (next_signal(signals, 1000) == 0) {
+void reload(RunningServer* server) {
+  auto changed = server->reload();
+  if (!changed.ok()) {
+    fmt::print(stderr, "deepinfer serve: settings not taken: {}\n", changed.status().message());
+  } else {
+    fmt::print(stderr, "deepinfer serve: settings read again; changed: {}\n",
+               changed->empty() ? "none" : fmt::format("{}", fmt::join(*changed, ", ")));
   }
-  const int64_t grace = static_cast<int64_t>(c.drain_grace_s * 1e9);
-  fmt::print(stderr, "deepinfer serve: draining, at most {:.0f} s; once more to hurry\n", c.drain_grace_s);
+}
+
+int serve_until_signal(RunningServer* server, const sigset_t& signals) {
+  for (int s = 0; s == 0 || s == SIGHUP; s = next_signal(signals, 1000)) {
+    if (s == SIGHUP) reload(server);
+  }
+  const double grace_s = server->config().drain_grace_s;
+  const int64_t grace = static_cast<int64_t>(grace_s * 1e9);
+  fmt::print(stderr, "deepinfer serve: draining, at most {:.0f} s; once more to hurry\n", grace_s);
   server->drain(grace);
   int64_t end = now_ns() + grace;
   bool hurried = false;
   // After the grace the engine cancels what is left; two seconds more for the events to arrive.
   while (!server->drained() && now_ns() < end + 2'000'000'000) {
-    if (next_signal(signals, 20) == 0) continue;
+    if (const int s = next_signal(signals, 20); s == 0 || s == SIGHUP) continue;
     if (hurried) leave_now(server, 130);
     hurried = true;
     server->drain(0);
@@ -121,8 +134,10 @@ int run_serve(Options& o) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file at its limit is a failed write, not the end
   raise_open_files();
   auto model = open_engine(c, [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
   if (!model.ok()) return fail(model.status());
@@ -131,7 +146,12 @@ int run_serve(Options& o) {
   if (!server.ok()) return fail(server.status());
   for (const std::string& address : (*server)->addresses()) fmt::print("deepinfer serve: {}\n", address);
   std::fflush(stdout);
-  return serve_until_signal(server->get(), c, signals);
+  (*server)->set_config_source([&o]() -> Result<ServeConfig> {
+    ServeConfig again;
+    DI_TRY(read_config(o, &again));
+    return again;
+  });
+  return serve_until_signal(server->get(), signals);
 }
 
 }  // namespace

@@ -233,6 +233,19 @@ Json config_json(const ServeConfig& c) {
   return out;
 }
 
+Result<std::vector<std::string>> live_changes(const ServeConfig& now, const ServeConfig& next) {
+  std::vector<std::string> changed, fixed;
+  for (const Setting& s : serve_settings()) {
+    if (s.get(now) == s.get(next)) continue;
+    (s.live ? changed : fixed).push_back(s.name);
+  }
+  if (fixed.empty()) return changed;
+  return error(Code::kInvalidConfig,
+               "{} cannot change while the server runs; nothing was changed. Restart the server, or take it "
+               "back. The manual's page on configuration marks what can change",
+               fmt::format("{}", fmt::join(fixed, ", ")));
+}
+
 std::string configuration_page() {
   std::string out =
       "# Configuration of the server\n\nWritten by `deepinfer serve --print-docs configuration`; a test "
@@ -245,21 +258,27 @@ std::string configuration_page() {
       "the one to use here. Lists are\n"
       "separated by commas in flags and variables. `deepinfer serve --print-config` prints what is in "
       "effect, as the member `config` of\n"
-      "`GET /server_info`. No setting is changed while the server runs; start it anew.\n";
+      "`GET /server_info`. What is marked live can change while the server runs: edit the file (or the key "
+      "file) and send SIGHUP, or `POST\n"
+      "/reload_config`, whose answer names what changed. A file that is wrong, or changes anything else, is "
+      "refused with the reason and nothing\n"
+      "changes. Flags and variables given at the start still beat the file. The key file is read and the log "
+      "file opened again each time.\n";
   ServeConfig defaults;
   std::string group;
   for (const Setting& s : serve_settings()) {
     if (s.group != group) {
       group = s.group;
       out += fmt::format(
-          "\n## {}\n\n| setting | flag | variable | kind | default | meaning |\n|---|---|---|---|---|---|\n",
+          "\n## {}\n\n| setting | flag | variable | kind | default | live | meaning "
+          "|\n|---|---|---|---|---|---|---|\n",
           group);
     }
     std::string value;
     append_json(s.get(defaults), JsonStyle::kCompact, &value);
     std::string kind = s.choices.empty() ? s.kind : fmt::format("{}", fmt::join(s.choices, ", "));
-    out += fmt::format("| `{}` | `{}` | `{}` | {} | `{}` | {} |\n", s.name, flag_name(s), variable_name(s),
-                       kind, value, s.help);
+    out += fmt::format("| `{}` | `{}` | `{}` | {} | `{}` | {} | {} |\n", s.name, flag_name(s),
+                       variable_name(s), kind, value, s.live ? "live" : "", s.help);
   }
   return out;
 }

@@ -25,6 +25,8 @@ struct ServeConfig {
   std::vector<std::string> listen = {"127.0.0.1:8000"};
   std::string unix_socket, tls_certificate, tls_key, tls_client_ca;
   std::vector<std::string> cors_origins;
+  bool http2 = true;
+  int64_t http2_streams = 128;
   int64_t http_threads = 1, workers = 1;
   int64_t max_connections = 8192, max_header_bytes = 64 << 10, max_body_bytes = 64 << 20;
   int64_t stream_buffer_bytes = 1 << 20;
@@ -34,6 +36,7 @@ struct ServeConfig {
   std::string api_key, api_key_file;
   bool protect_metrics = false;
   int64_t max_queued_requests = 1024, max_queued_tokens = 0;
+  double max_queue_s = 600;
   int64_t max_choices = 8, max_output_tokens = 0;
   double default_temperature = 1, default_top_p = 1;
   double drain_grace_s = 60, stall_s = 30;
@@ -49,6 +52,7 @@ struct Setting {
   std::string kind;  // text, list, flag, integer, number
   std::string group, help;
   bool secret = false;
+  bool live = false;                                     // may change while the server runs
   std::vector<std::string> choices;                      // empty: any
   std::function<Status(ServeConfig*, const Json&)> set;  // a JSON value of the kind
   std::function<Json(const ServeConfig&)> get;
@@ -73,6 +77,8 @@ std::string explain_unknown_flag(const std::string& flag);
 
 // All settings with their values; secrets are hidden.
 Json config_json(const ServeConfig& config);
+// Which settings differ, by name. kInvalidConfig if one of them cannot change while the server runs.
+Result<std::vector<std::string>> live_changes(const ServeConfig& now, const ServeConfig& next);
 // Ranges and combinations.
 Status validate(const ServeConfig& config);
 // docs/configuration.md.

@@ -7,9 +7,8 @@
 #include "host/clock.h"
 
 namespace deepinfer {
-namespace {
 
-EngineRequest to_engine(GenerationRequest g, int64_t now) {
+EngineRequest engine_request(GenerationRequest g, int64_t now) {
   EngineRequest r;
   r.prompt = std::move(g.prompt);
   r.sampling.temperature = g.temperature;
@@ -38,6 +37,8 @@ EngineRequest to_engine(GenerationRequest g, int64_t now) {
   r.constraint = std::static_pointer_cast<const TokenConstraint>(g.constraint);
   return r;
 }
+
+namespace {
 
 std::vector<TokenLogprob> to_edge(std::vector<TokenEvent> tokens) {
   std::vector<TokenLogprob> out;
@@ -98,7 +99,7 @@ void EngineGenerator::stop() {
 
 Result<uint64_t> EngineGenerator::submit(GenerationRequest g, std::shared_ptr<Loop> loop, Sink sink) {
   const int choices = g.choices;
-  EngineRequest r = to_engine(std::move(g), engine_->now_ns());
+  EngineRequest r = engine_request(std::move(g), engine_->now_ns());
   auto stream = std::make_shared<Stream>(Stream{std::move(loop), std::move(sink), choices});
   // Under the lock, so that no event of the request is looked up before it is known.
   std::lock_guard lock(mutex_);
@@ -172,6 +173,11 @@ EngineView EngineGenerator::view() const {
   v.preemptions = s.preemptions;
   v.drafted_tokens = s.drafted_tokens;
   v.accepted_tokens = s.accepted_tokens;
+  const SpeculationStats& d = s.speculation;
+  v.speculation = {d.on,           d.drifting,      d.draft_passes, d.switched_off,  d.switched_on, d.trials,
+                   d.drift_alarms, d.origin_alarms, d.budgets,      d.budget_drafts, d.last_budget, {}};
+  for (const SpeculationStats::Position& p : d.position)
+    v.speculation.position.push_back({p.verified, p.accepted, p.predicted});
   v.counters = {{"submitted", s.submitted},
                 {"finished", s.finished},
                 {"cancelled", s.cancelled},

@@ -22,6 +22,9 @@ namespace deepinfer {
 // is refused.
 using ConstraintMaker = std::function<Result<std::shared_ptr<const TokenConstraint>>(const ConstraintSpec&)>;
 
+// The request in the engine's words; `now` on its clock.
+EngineRequest engine_request(GenerationRequest request, int64_t now);
+
 class EngineGenerator : public Generator {
  public:
   explicit EngineGenerator(Engine* engine);

@@ -51,20 +51,6 @@ void Workers::loop() {
   }
 }
 
-AdmissionGate::Answer FleetGate::admit(const Caller& c, int64_t prompt, int64_t most) {
-  TenantQuota quota{c.requests_per_minute, c.tokens_per_minute, c.concurrent};
-  AdmissionControl::Decision d = control.admit(c.tenant, quota, prompt, most, now_ns());
-  Answer a;
-  a.admitted = d.reason == AdmissionReason::kAdmitted;
-  a.overloaded = d.reason == AdmissionReason::kQueueRequests || d.reason == AdmissionReason::kQueueTokens ||
-                 d.reason == AdmissionReason::kDraining;
-  a.never = d.reason == AdmissionReason::kTooLargeForQuota;
-  a.reason = name(d.reason);
-  a.retry_after_ns = d.retry_after_ns;
-  a.ticket = d.ticket;
-  return a;
-}
-
 Result<std::unique_ptr<RunningServer>> RunningServer::start(const ServeConfig& config, ServedModel model,
                                                             bool listen) {
   std::unique_ptr<RunningServer> server(new RunningServer());
@@ -72,41 +58,47 @@ Result<std::unique_ptr<RunningServer>> RunningServer::start(const ServeConfig& c
   return server;
 }
 
-Status RunningServer::open_keys(ApiKeys* keys) const {
+namespace {
+
+Result<ServiceSettings> service_settings(const ServeConfig& c) {
+  ServiceSettings s;
   std::string text;
-  if (!config_.api_key_file.empty()) {
-    DI_ASSIGN(text, read_file(config_.api_key_file, int64_t{16} << 20));
+  if (!c.api_key_file.empty()) {
+    DI_ASSIGN(text, read_file(c.api_key_file, int64_t{16} << 20));
   }
-  DI_ASSIGN(*keys, ApiKeys::parse(text, config_.api_key_file, config_.api_key));
-  if (!config_.api_key_file.empty() && !keys->required())
+  DI_ASSIGN(s.keys, ApiKeys::parse(text, c.api_key_file, c.api_key));
+  if (!c.api_key_file.empty() && !s.keys.required())
     return error(Code::kInvalidConfig, "{}: there is no key in it, so nobody could be served",
-                 config_.api_key_file);
-  return {};
+                 c.api_key_file);
+  s.cors_origins = c.cors_origins;
+  s.stall_ns = ns(c.stall_s);
+  s.metric_names = c.metrics_names == "vllm"   ? MetricNames::kVllm
+                   : c.metrics_names == "both" ? MetricNames::kBoth
+                                               : MetricNames::kOwn;
+  s.protect_metrics = c.protect_metrics;
+  return s;
 }
 
-std::shared_ptr<Preparer> RunningServer::make_preparer(Status* status) const {
+}  // namespace
+
+Result<std::shared_ptr<const Preparer>> RunningServer::make_preparer(const ServeConfig& config) const {
   PrepareOptions p;
   p.encoder = std::make_shared<PromptEncoder>(*model_.tokenizer);
-  auto control = ControlTokens::from_tokenizer(*model_.tokenizer);
-  if (!control.ok()) {
-    *status = control.status();
-    return nullptr;
-  }
-  p.control = *control;
+  DI_ASSIGN(p.control, ControlTokens::from_tokenizer(*model_.tokenizer));
   p.banned = banned_outputs(*model_.tokenizer, p.control);
-  const Profile profile = profile_by_name(config_.profile).value_or(Profile::kApi);
+  const Profile profile = profile_by_name(config.profile).value_or(Profile::kApi);
   p.convert = convert_options(profile);
-  p.convert.max_n = static_cast<int>(config_.max_choices);
+  p.convert.max_n = static_cast<int>(config.max_choices);
   p.render = render_options(profile);
   p.models.served =
-      config_.served_model_name.empty() ? std::vector<std::string>{model_.name} : config_.served_model_name;
-  p.models.vendor_names = config_.vendor_model_names;
+      config.served_model_name.empty() ? std::vector<std::string>{model_.name} : config.served_model_name;
+  p.models.vendor_names = config.vendor_model_names;
   p.context_tokens = model_.engine->context_tokens();
-  if (config_.context_tokens > 0) p.context_tokens = std::min(p.context_tokens, config_.context_tokens);
-  p.max_output_tokens = config_.max_output_tokens;
+  if (config.context_tokens > 0) p.context_tokens = std::min(p.context_tokens, config.context_tokens);
+  p.max_output_tokens = config.max_output_tokens;
   p.vocab_size = model_.vocab_size;
-  p.default_temperature = config_.default_temperature;
-  p.default_top_p = config_.default_top_p;
+  p.default_temperature = config.default_temperature;
+  p.default_top_p = config.default_top_p;
   if (model_.constraints) {
     p.make_constraint =
         [make = model_.constraints](const ConstraintSpec& spec) -> Result<std::shared_ptr<const void>> {
@@ -114,26 +106,30 @@ std::shared_ptr<Preparer> RunningServer::make_preparer(Status* status) const {
       return std::shared_ptr<const void>(std::move(made));
     };
   }
-  return std::make_shared<Preparer>(std::move(p));
+  return std::shared_ptr<const Preparer>(std::make_shared<Preparer>(std::move(p)));
 }
 
-HttpServerOptions RunningServer::http_options() const {
+namespace {
+
+HttpServerOptions http_options(const ServeConfig& c) {
   HttpServerOptions h;
-  h.listen = config_.listen;
-  h.unix_path = config_.unix_socket;
-  h.tls_certificate = config_.tls_certificate;
-  h.tls_key = config_.tls_key;
-  h.tls_client_ca = config_.tls_client_ca;
-  h.threads = static_cast<int>(config_.http_threads);
-  h.limits.header_bytes = config_.max_header_bytes;
-  h.limits.body_bytes = config_.max_body_bytes;
-  h.limits.stream_buffer_bytes = config_.stream_buffer_bytes;
-  h.limits.connections = config_.max_connections;
-  h.limits.header_ns = ns(config_.header_timeout_s);
-  h.limits.body_ns = ns(config_.body_timeout_s);
-  h.limits.idle_ns = ns(config_.idle_timeout_s);
-  h.limits.write_ns = ns(config_.write_timeout_s);
-  h.limits.keep_alive_ns = ns(config_.keep_alive_s);
+  h.listen = c.listen;
+  h.unix_path = c.unix_socket;
+  h.tls_certificate = c.tls_certificate;
+  h.tls_key = c.tls_key;
+  h.tls_client_ca = c.tls_client_ca;
+  h.threads = static_cast<int>(c.http_threads);
+  h.limits.header_bytes = c.max_header_bytes;
+  h.limits.body_bytes = c.max_body_bytes;
+  h.limits.stream_buffer_bytes = c.stream_buffer_bytes;
+  h.http2 = c.http2;
+  h.limits.h2_streams = c.http2_streams;
+  h.limits.connections = c.max_connections;
+  h.limits.header_ns = ns(c.header_timeout_s);
+  h.limits.body_ns = ns(c.body_timeout_s);
+  h.limits.idle_ns = ns(c.idle_timeout_s);
+  h.limits.write_ns = ns(c.write_timeout_s);
+  h.limits.keep_alive_ns = ns(c.keep_alive_s);
   h.error_body = [](int status, const std::string& message) {
     ErrorReply e{status, message, "invalid_request_error", "http_" + std::to_string(status), 0};
     return error_response(e, Protocol::kChat).body;
@@ -141,78 +137,121 @@ HttpServerOptions RunningServer::http_options() const {
   return h;
 }
 
+}  // namespace
+
+void RunningServer::set_queue_limits(const ServeConfig& c) {
+  constexpr double kNoLimit = 1e18;
+  gate_->control.set_queue_limits(c.max_queued_requests, c.max_queued_tokens,
+                                  c.max_queue_s > 0 ? c.max_queue_s * 1e9 : kNoLimit);
+}
+
 Status RunningServer::open(const ServeConfig& config, ServedModel model, bool listen) {
-  config_ = config;
-  DI_TRY(validate(config_));
+  const ServeConfig& c = config;
+  DI_TRY(validate(c));
+  config_ = std::make_shared<Snapshot<ServeConfig>>(std::make_shared<const ServeConfig>(c));
   model_ = std::move(model);
-  ApiKeys keys;
-  DI_TRY(open_keys(&keys));
-  DI_ASSIGN(log_, EventLog::open({config_.log_format == "json", config_.log_file, config_.log_level}));
-  if (!config_.otlp_endpoint.empty()) {
-    DI_ASSIGN(spans_, OtlpExporter::open(config_.otlp_endpoint, DEEPINFER_VERSION));
+  DI_ASSIGN(ServiceSettings settings, service_settings(c));
+  DI_ASSIGN(log_, EventLog::open({c.log_format == "json", c.log_file, c.log_level}));
+  if (!c.otlp_endpoint.empty()) {
+    DI_ASSIGN(spans_, OtlpExporter::open(c.otlp_endpoint, DEEPINFER_VERSION));
   }
   DatabaseOptions d;
-  d.path = config_.database;
-  d.most_responses = std::max<int64_t>(1, config_.max_responses);
+  d.path = c.database;
+  d.most_responses = std::max<int64_t>(1, c.max_responses);
+  d.recover = true;
   DI_ASSIGN(database_, Database::open(std::move(d)));
-  gate_ = std::make_unique<FleetGate>(QueueLimits{config_.max_queued_requests, config_.max_queued_tokens});
-  Status status;
-  preparer_ = make_preparer(&status);
-  DI_TRY(status);
+  policy::AdmissionConfig admission;
+  admission.context_tokens = model_.engine->context_tokens();
+  gate_ = std::make_unique<FleetGate>(admission);
+  set_queue_limits(c);
+  DI_ASSIGN(std::shared_ptr<const Preparer> preparer, make_preparer(c));
+  preparer_ = std::make_shared<Snapshot<Preparer>>(std::move(preparer));
   generator_ = std::make_unique<EngineGenerator>(model_.engine.get());
-  workers_ = std::make_unique<Workers>(config_.workers);
+  workers_ = std::make_unique<Workers>(c.workers);
 
   CallServices calls;
   calls.generator = generator_.get();
-  calls.preparer = preparer_.get();
+  calls.preparer = preparer_;
   calls.gate = gate_.get();
   calls.metrics = &metrics_;
   calls.log = log_.get();
   calls.database = database_.get();
   calls.live = &live_;
+  calls.recent = &recent_;
   calls.spans = spans_.get();
   calls.background = [this](std::function<void()> task) { workers_->run(std::move(task)); };
   calls.fingerprint = "deepinfer-" DEEPINFER_VERSION;
   ServiceOptions s;
   s.version = DEEPINFER_VERSION;
-  s.cors_origins = config_.cors_origins;
-  s.stall_ns = ns(config_.stall_s);
-  s.metric_names = config_.metrics_names == "vllm"   ? MetricNames::kVllm
-                   : config_.metrics_names == "both" ? MetricNames::kBoth
-                                                     : MetricNames::kOwn;
-  s.protect_metrics = config_.protect_metrics;
   s.created = wall_time_ns() / 1'000'000'000;
   s.server_info = [this] { return info(); };
+  s.reload = [this]() -> Result<Json> {
+    DI_ASSIGN(std::vector<std::string> changed, reload());
+    return Json{{"changed", std::move(changed)}};
+  };
   s.http = [this] {
     if (http_ == nullptr) return HttpGauges{};
-    const HttpCounters& c = http_->counters();
-    return HttpGauges{c.accepted, c.refused, c.open, c.timeouts, c.slow_readers};
+    const HttpCounters& h = http_->counters();
+    return HttpGauges{h.accepted,       h.refused,    h.open,      h.timeouts, h.slow_readers,
+                      h.h2_connections, h.h2_streams, h.h2_resets, h.h2_floods};
   };
   s.files = console_files();
-  service_ = std::make_unique<Service>(std::move(s), std::move(calls), std::move(keys));
+  service_ = std::make_unique<Service>(std::move(s), std::move(calls), std::move(settings));
 
   if (!listen) return {};
-  HttpServerOptions h = http_options();
+  HttpServerOptions h = http_options(c);
   h.on_end = [this](const ExchangeRecord& r) { service_->on_end(r); };
   DI_ASSIGN(http_,
             HttpServer::start(std::move(h), [this](std::shared_ptr<Exchange> e) { service_->handle(e); }));
   log_->info("started", {{"addresses", http_->addresses()},
-                         {"model", preparer_->options().models.served.front()},
-                         {"engine", config_.engine},
-                         {"context_tokens", preparer_->options().context_tokens},
-                         {"keys_required", !config_.api_key.empty() || !config_.api_key_file.empty()}});
+                         {"model", preparer_->get()->options().models.served.front()},
+                         {"engine", c.engine},
+                         {"context_tokens", preparer_->get()->options().context_tokens},
+                         {"keys_required", !c.api_key.empty() || !c.api_key_file.empty()}});
   return {};
 }
 
+Result<std::vector<std::string>> RunningServer::reload() {
+  std::lock_guard lock(reload_mutex_);
+  auto changed = source_ ? [&]() -> Result<std::vector<std::string>> {
+    DI_ASSIGN(ServeConfig next, source_());
+    return take_over(next);
+  }()
+      : Result<std::vector<std::string>>(
+            error(Code::kUnsupported, "this server was started without settings that can be read again"));
+  if (changed.ok()) {
+    log_->info("settings_read", {{"changed", *changed}});
+  } else {
+    log_->write(EventLog::Level::kError, "settings_refused", {{"why", changed.status().message()}});
+  }
+  return changed;
+}
+
+Result<std::vector<std::string>> RunningServer::take_over(const ServeConfig& next) {
+  DI_TRY(validate(next));
+  DI_ASSIGN(std::vector<std::string> changed, live_changes(config(), next));
+  // Everything that can fail comes before anything that changes.
+  DI_ASSIGN(ServiceSettings settings, service_settings(next));
+  DI_ASSIGN(std::shared_ptr<const Preparer> preparer, make_preparer(next));
+  DI_TRY(log_->reopen());
+  log_->set_level(next.log_level);
+  set_queue_limits(next);
+  service_->set_settings(std::move(settings));
+  preparer_->set(std::move(preparer));
+  config_->set(std::make_shared<const ServeConfig>(next));
+  return changed;
+}
+
 Json RunningServer::info() const {
+  const auto preparer = preparer_->get();
   return {{"version", DEEPINFER_VERSION},
-          {"model", preparer_->options().models.served.front()},
-          {"served_model_names", preparer_->options().models.served},
+          {"model", preparer->options().models.served.front()},
+          {"served_model_names", preparer->options().models.served},
           {"addresses", http_ ? Json(http_->addresses()) : Json::array()},
-          {"context_tokens", preparer_->options().context_tokens},
+          {"context_tokens", preparer->options().context_tokens},
           {"vocab_size", model_.vocab_size},
           {"structured_output", model_.constraints != nullptr},
-          {"config", config_json(config_)}};
+          {"config", config_json(config())}};
 }
 
 void RunningServer::drain(int64_t grace_ns) {

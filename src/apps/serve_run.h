@@ -41,10 +41,13 @@ class Workers {
 // The fleet's admission as the edge's gate.
 class FleetGate : public AdmissionGate {
  public:
-  explicit FleetGate(QueueLimits limits) : control(limits) {}
-  Answer admit(const Caller& caller, int64_t prompt_tokens, int64_t most_tokens) override;
+  explicit FleetGate(policy::AdmissionConfig limits) : control(limits) {}
+  Answer admit(const Caller& caller, Work work) override;
   void started(uint64_t ticket) override { control.started(ticket); }
-  void finished(uint64_t ticket, int64_t output_tokens) override { control.finished(ticket, output_tokens); }
+  void prefilled(int64_t uncached_tokens, int64_t prefill_ns) override {
+    control.learn(uncached_tokens, prefill_ns);
+  }
+  void finished(uint64_t ticket, int64_t output_tokens) override;
   AdmissionControl control;
 };
 
@@ -59,6 +62,13 @@ class RunningServer {
   // A request from inside the process. Threads: the exchange's loop thread.
   void handle(std::shared_ptr<Exchange> exchange) { service_->handle(exchange); }
   Json info() const;
+  ServeConfig config() const { return *config_->get(); }
+
+  // Where settings are read again from; set before the first reload().
+  void set_config_source(std::function<Result<ServeConfig>()> source) { source_ = std::move(source); }
+  // Reads the settings, the keys and takes over what may change, all of it or nothing; names what changed.
+  // kInvalidConfig with the reason. Threads: any.
+  Result<std::vector<std::string>> reload();
 
   // Readiness off, new work is refused, unfinished answers have `grace_ns`. Calling it again with less
   // shortens.
@@ -71,6 +81,7 @@ class RunningServer {
   Engine& engine() { return *model_.engine; }
   const EngineGenerator& generator() const { return *generator_; }
   const HttpCounters& http_counters() const { return http_->counters(); }
+  std::shared_ptr<const Preparer> preparer() const { return preparer_->get(); }
   FleetGate& gate() { return *gate_; }
   ServeMetrics& metrics() { return metrics_; }
   Database& database() { return *database_; }
@@ -79,19 +90,22 @@ class RunningServer {
  private:
   RunningServer() = default;
   Status open(const ServeConfig& config, ServedModel model, bool listen);
-  Status open_keys(ApiKeys* keys) const;
-  std::shared_ptr<Preparer> make_preparer(Status* status) const;
-  HttpServerOptions http_options() const;
+  Result<std::vector<std::string>> take_over(const ServeConfig& next);
+  Result<std::shared_ptr<const Preparer>> make_preparer(const ServeConfig& config) const;
+  void set_queue_limits(const ServeConfig& config);
 
-  ServeConfig config_;
+  std::shared_ptr<Snapshot<ServeConfig>> config_;
+  std::function<Result<ServeConfig>()> source_;
+  std::mutex reload_mutex_;
   ServedModel model_;
   ServeMetrics metrics_;
   LiveCalls live_;
+  RecentRequests recent_;
   std::unique_ptr<EventLog> log_;
   std::unique_ptr<OtlpExporter> spans_;
   std::unique_ptr<Database> database_;
   std::unique_ptr<FleetGate> gate_;
-  std::shared_ptr<Preparer> preparer_;
+  std::shared_ptr<Snapshot<Preparer>> preparer_;
   std::unique_ptr<EngineGenerator> generator_;
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<Service> service_;

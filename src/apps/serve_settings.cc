@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <type_traits>
 
 #include "apps/serve_config.h"
@@ -100,6 +102,8 @@ void describe_network(Describer& d) {
   d("tls_key", &C::tls_key, "PEM file with its private key");
   d("tls_client_ca", &C::tls_client_ca, "PEM file; clients must show a certificate signed by it");
   d("cors_origins", &C::cors_origins, "web origins whose pages may call the server; *: any; empty: none");
+  d("http2", &C::http2, "speak HTTP/2 too: by ALPN under TLS, without TLS with clients that begin with it");
+  d("http2_streams", &C::http2_streams, "requests at a time on one connection of HTTP/2");
   d("http_threads", &C::http_threads, "event loop threads");
   d("workers", &C::workers, "threads that parse, render and encode prompts");
   d("max_connections", &C::max_connections, "open connections; more are closed at once");
@@ -122,6 +126,10 @@ void describe_admission(Describer& d) {
   d("max_queued_requests", &C::max_queued_requests,
     "requests that may wait for their first step; more: 503; 0: no limit");
   d("max_queued_tokens", &C::max_queued_tokens, "prompt tokens that may wait; more: 503; 0: no limit");
+  d("max_queue_s", &C::max_queue_s,
+    "seconds of predicted prompt work that may wait in a line (short and long prompts wait apart); more: "
+    "503; "
+    "0: no limit");
   d("max_choices", &C::max_choices, "largest n of a request");
   d("max_output_tokens", &C::max_output_tokens, "largest max_tokens of a request; 0: the context's");
   d("default_temperature", &C::default_temperature, "temperature of requests that give none");
@@ -146,6 +154,14 @@ void describe_records(Describer& d) {
 
 }  // namespace
 
+namespace {
+// What may change while the server runs. Everything else is built into threads, sockets or the engine.
+constexpr const char* kLive[] = {
+    "api_key",           "api_key_file",  "protect_metrics", "cors_origins",      "max_queued_requests",
+    "max_queued_tokens", "max_queue_s",   "max_choices",     "max_output_tokens", "default_temperature",
+    "default_top_p",     "drain_grace_s", "stall_s",         "log_level",         "metrics_names"};
+}  // namespace
+
 const std::vector<Setting>& serve_settings() {
   static const std::vector<Setting> all = [] {
     std::vector<Setting> settings;
@@ -154,6 +170,9 @@ const std::vector<Setting>& serve_settings() {
     describe_network(d);
     describe_admission(d);
     describe_records(d);
+    for (Setting& s : settings) {
+      s.live = std::find(std::begin(kLive), std::end(kLive), s.name) != std::end(kLive);
+    }
     return settings;
   }();
   return all;
@@ -179,6 +198,7 @@ Status validate(const ServeConfig& c) {
   if (!c.tls_client_ca.empty() && c.tls_key.empty())
     return bad("tls_client_ca", "needs tls_certificate and tls_key");
   if (c.http_threads < 1 || c.http_threads > 64) return bad("http_threads", "must be in [1, 64]");
+  if (c.http2_streams < 1 || c.http2_streams > 100'000) return bad("http2_streams", "must be in [1, 100000]");
   if (c.workers < 1 || c.workers > 64) return bad("workers", "must be in [1, 64]");
   if (c.max_header_bytes < 1024 || c.max_header_bytes > (16 << 20))
     return bad("max_header_bytes", "must be in [1024, 16777216]");
@@ -186,6 +206,7 @@ Status validate(const ServeConfig& c) {
   if (c.stream_buffer_bytes < (16 << 10)) return bad("stream_buffer_bytes", "must be at least 16384");
   if (c.max_connections < 1) return bad("max_connections", "must be at least 1");
   if (c.max_running < 1) return bad("max_running", "must be at least 1");
+  if (c.max_queue_s > 1e6) return bad("max_queue_s", "must be in [0, 1000000]");
   if (c.max_choices < 1 || c.max_choices > 1024) return bad("max_choices", "must be in [1, 1024]");
   if (c.default_temperature > 2) return bad("default_temperature", "must be in [0, 2]");
   if (c.default_top_p <= 0 || c.default_top_p > 1) return bad("default_top_p", "must be in (0, 1]");

@@ -94,7 +94,7 @@ struct EngineEvent {
   RequestTimes times;                       // kFinished
 };
 
-// How speculation fares. Counters only grow but for `on` and `drifting`.
+// How speculation fares. Counters only grow but for `on`, `drifting` and `last_budget`.
 struct SpeculationStats {
   bool on = true, drifting = false;  // off: drafting does not pay now; drifting: confidences promise too much
   int64_t draft_passes = 0, switched_off = 0, switched_on = 0, trials = 0, drift_alarms = 0,
@@ -103,7 +103,9 @@ struct SpeculationStats {
     int64_t verified = 0, accepted = 0;
     double predicted = 0;  // sum of the survival predicted for what was verified
   };
-  std::vector<Position> position;  // by place in the block
+  std::vector<Position> position;          // by place in the block
+  int64_t budgets = 0, budget_drafts = 0;  // decisions how many drafts to verify, and the drafts granted
+  int64_t last_budget = 0;                 // by the last decision
 };
 
 // Counters only grow; gauges are of now.

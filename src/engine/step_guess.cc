@@ -136,7 +136,8 @@ void StepRunner::judge(const std::vector<Work>& works, int64_t experts, StepOutc
   SpeculationStats& s = out->speculation;
   s = {speculation_.on, speculation_.drifting, c.draft_passes,
        c.switched_off,  c.switched_on,         c.trials,
-       c.drift_alarms,  c.origin_alarms,       {}};
+       c.drift_alarms,  c.origin_alarms,       {},
+       c.budgets,       c.budget_drafts,       c.last_budget};
   for (const policy::PositionCounters& p : c.position)
     s.position.push_back({p.verified, p.accepted, p.predicted});
 }

@@ -309,6 +309,27 @@ TEST(Admission, ShedsInOrderAndNeverAStreamingRequest) {
 
 // Two tenants with weights 3 and 1, both always waiting: served work follows the weights within 10 % and one
 // request; a giant prompt of one does not move the other's short line (10.4).
+TEST(Admission, WhoGivesWayInAFullLine) {
+  auto entry = [](uint64_t seq, uint32_t tenant, int priority, double work, double weight = 1) {
+    return LineEntry{SeqId{seq}, TenantId{tenant}, weight, priority, work, 10};
+  };
+  using Gone = std::vector<SeqId>;
+  const std::vector<LineEntry> line = {entry(1, 1, 0, 5), entry(2, 1, 0, 9), entry(3, 1, 0, 7),
+                                       entry(4, 2, 0, 50)};
+  // A third tenant takes from the one that holds too much, its longest work first; not from the modest one.
+  EXPECT_EQ(decide_displaced(line, entry(9, 3, 0, 1), 1, 0), (Gone{SeqId{2}}));
+  EXPECT_TRUE(decide_displaced(line, entry(9, 1, 0, 1), 1, 0).empty());   // his own crowd
+  EXPECT_TRUE(decide_displaced(line, entry(9, 3, -1, 1), 1, 0).empty());  // less important than all
+  EXPECT_EQ(decide_displaced(line, entry(9, 1, 1, 1), 1, 0), (Gone{SeqId{2}}));
+  EXPECT_EQ(decide_displaced(line, entry(9, 3, 0, 1), 0, 20), (Gone{SeqId{2}, SeqId{3}}));
+  EXPECT_TRUE(decide_displaced(line, entry(9, 3, 0, 1), 0, 35).empty());  // not enough: nobody goes
+  // With three times the weight the first tenant's three places are its share.
+  std::vector<LineEntry> heavy = line;
+  for (LineEntry& e : heavy) e.weight = e.tenant == TenantId{1} ? 3 : 1;
+  EXPECT_TRUE(decide_displaced(heavy, entry(9, 3, 0, 1), 1, 0).empty());
+  EXPECT_TRUE(decide_displaced({}, entry(9, 3, 0, 1), 1, 0).empty());
+}
+
 TEST(Admission, FairnessFollowsWeights) {
   PrefillConfig config;
   config.tiers.quota_ns = 400e6;

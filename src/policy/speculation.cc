@@ -266,6 +266,9 @@ void on_step(SpeculationState* s, const SpeculationStep& e) {
 }
 
 void on_adopted(SpeculationState* s, const BudgetDecision& d) {
+  ++s->counters.budgets;
+  s->counters.last_budget = d.draft ? d.total : 0;
+  s->counters.budget_drafts += s->counters.last_budget;
   switch (d.reason) {
     case BudgetReason::kBestTotal:
       if (!s->on) {

@@ -126,6 +126,7 @@ struct PositionCounters {
 struct SpeculationCounters {
   int64_t drafted = 0, verified = 0, accepted = 0, steps = 0, draft_passes = 0;
   int64_t switched_off = 0, switched_on = 0, trials = 0, drift_alarms = 0, origin_alarms = 0;
+  int64_t budgets = 0, budget_drafts = 0, last_budget = 0;  // decisions, drafts they granted, the last one's
   std::vector<PositionCounters> position;
 };
 

@@ -111,12 +111,23 @@ def views(b, folder):
     assert b.js("return [...document.querySelectorAll('section')].filter(s => s.offsetParent !== null).map(s => s.id).join()") == "live"
     b.until("document.querySelectorAll('.tile').length > 10")
     b.until("document.querySelectorAll('#c-rate path').length == 1", 10)
+    for chart, lines in (("latency", 2), ("load", 2), ("cache", 3), ("drafts", 1), ("step", 4)):
+        b.until(f"document.querySelectorAll('#c-{chart} path').length == {lines}", 10)
+    b.until("past.first.some(v => v > 0) && past.between.some(v => v > 0) && past.rate.some(v => v > 0)")
     time.sleep(3)
     b.picture(folder, "console-engine-light")
     b.click("#tab-inspect")
     b.click("#render")
     b.until("document.querySelectorAll('#spans .control').length > 2")
     assert "Hello there" in b.js("return document.getElementById('spans').textContent")
+    b.until("[...document.querySelectorAll('#timeline div')].map(e => e.className).join() == 'queue,prefill,decode'")
+    assert "ms" in b.js("return document.querySelector('#timeline .decode').textContent")
+    assert b.js("return document.querySelectorAll('#recent tr').length") == 3  # the head, the answer and the one that was stopped
+    assert "client_left" in b.js("return document.getElementById('recent').textContent")
+    b.type("#tab-inspect", "\ue012")  # the left arrow walks the tabs
+    assert b.js("return document.activeElement.id + document.getElementById('live').hidden") == "tab-livefalse"
+    b.type("#tab-live", "\ue014")
+    assert b.js("return document.getElementById('inspect').hidden") is False
     b.click("#theme")
     dark = b.js("return getComputedStyle(document.body).backgroundColor")
     b.picture(folder, "console-inspect-dark")

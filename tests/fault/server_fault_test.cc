@@ -201,6 +201,60 @@ TEST_F(ServerFault, DeadlinesAndFullLines) {
   for (TestClient* t : {&first, &second, &third}) t->close();
 }
 
+TEST_F(ServerFault, OneTenantCannotKeepTheLineFromAnother) {
+  const std::string file = ::testing::TempDir() + "di_fair_" + std::to_string(::getpid());
+  std::ofstream(file) << hash_api_key("one") << " tenant=crowd\n" << hash_api_key("two") << " tenant=few\n";
+  ServeConfig c;
+  c.max_queued_requests = 4;
+  c.api_key_file = file;
+  server_ = std::make_unique<TestServer>(c, "word ", 0, [](SyntheticOptions* o) {
+    o->tokens_per_s = 100;
+    o->max_running = 1;
+  });
+  std::remove(file.c_str());
+  auto ask = [](const char* key, bool stream) {
+    return http_request(
+        "POST", "/v1/chat/completions",
+        R"({"model":"tiny","messages":[{"role":"user","content":"hi"}],"max_tokens":90000,"stream":)" +
+            std::string(stream ? "true}" : "false}"),
+        std::string("x-api-key: ") + key + "\r\n");
+  };
+  auto& control = server_->server->gate().control;
+  std::vector<std::unique_ptr<TestClient>> crowd, few;
+  auto come = [&](auto* list, const char* key, bool stream) {
+    list->push_back(std::make_unique<TestClient>(server_->address()));
+    list->back()->send(ask(key, stream));
+  };
+  come(&crowd, "one", true);
+  ASSERT_TRUE(crowd[0]->read_until("data: "));
+  for (int i = 0; i < 4; ++i) come(&crowd, "one", i % 2 == 0);
+  ASSERT_TRUE(TestServer::eventually([&] { return control.queued() == 4; }));
+  come(&crowd, "one", false);  // the line is full, and it is his own
+  EXPECT_TRUE(crowd.back()->read_until("queue_requests"));
+  EXPECT_EQ(status_of(crowd.back()->received), 503);
+  for (int i = 0; i < 2; ++i) come(&few, "two", false);
+  ASSERT_TRUE(TestServer::eventually([&] { return control.displaced() == 2; }));
+  EXPECT_EQ(control.queued(), 4);
+  come(&few, "two", false);  // two of four are his share
+  EXPECT_TRUE(few.back()->read_until("queue_requests"));
+  // Those who gave way were told, as a stream or as a whole answer; who runs was left alone.
+  int told = 0;
+  for (size_t i = 1; i < 5; ++i) {
+    const bool gone = crowd[i]->read_until("another tenant", 300);
+    told += gone;
+    if (gone && i % 2 == 0) {
+      EXPECT_EQ(status_of(crowd[i]->received), 503);
+      EXPECT_NE(crowd[i]->received.find("Retry-After"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(server_->server->metrics().finished.values()["displaced"], 2);
+  for (auto* list : {&crowd, &few}) list->clear();
+  EXPECT_TRUE(TestServer::eventually([&] { return quiet(); }));
+  EXPECT_EQ(control.active(), 0);
+  server_.reset();  // keys are needed here: the usual last request would be refused
+}
+
 TEST_F(ServerFault, ADrainOutlastedByARequestCutsIt) {
   begin();
   TestClient hung(server_->address());

@@ -9,6 +9,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
+#include "edge/http/h2_session.h"
 #include "edge/http/http_exchange.h"
 #include "host/clock.h"
 
@@ -75,6 +76,14 @@ void Connection::start() {
     if (self->closed_) return;
     if (ec) return self->close(ExchangeEnd::kClientLeft);
     self->tls_up_ = true;
+    const unsigned char* chosen = nullptr;
+    unsigned size = 0;
+    SSL_get0_alpn_selected(self->tls_->native_handle(), &chosen, &size);
+    if (size == 2 && chosen[0] == 'h' && chosen[1] == '2') {
+      self->speak_h2();
+      if (self->closed_) return;
+      return self->read();
+    }
     self->enter(Phase::kHead);
     self->read();
   });
@@ -99,6 +108,7 @@ void Connection::enter(Phase phase) {
       deadline_ns_ = now + kLingerNs;
       break;
     case Phase::kAnswer:
+    case Phase::kH2:
       deadline_ns_ = INT64_MAX;
   }
 }
@@ -109,6 +119,7 @@ void Connection::tick(int64_t now) {
     ++server_->counters.slow_readers;
     return close(ExchangeEnd::kSlowReader);
   }
+  if (h2_) return h2_->tick(now);
   if (exchange_ && exchange_->streaming() && unsent() == 0 && !exchange_->keep_alive().empty() &&
       now - last_write_ns_ >= server_->options.limits.keep_alive_ns) {
     send_chunk(exchange_->keep_alive());
@@ -135,11 +146,21 @@ void Connection::close(ExchangeEnd why) {
   loop_->open.erase(self);
   --server_->counters.open;
   if (auto exchange = std::exchange(exchange_, nullptr)) exchange->abandoned(why);
+  if (h2_) h2_->closed(why);
+}
+
+void Connection::speak_h2() {
+  fresh_ = false;
+  enter(Phase::kH2);
+  h2_ = std::make_unique<H2Session>(server_, this);
+  h2_->pump();
 }
 
 void Connection::read() {
   if (closed_ || reading_ || input_over_) return;
   if (phase_ == Phase::kAnswer && in_.size() >= kPipelineBytes) return;
+  // Who does not read what his frames made us answer is not read either.
+  if (h2_ && unsent() >= static_cast<int64_t>(4 * kPipelineBytes)) return;
   reading_ = true;
   auto self = shared_from_this();
   if (!tls_) {
@@ -180,7 +201,19 @@ void Connection::on_bytes(std::string_view bytes) {
     return;
   }
   if (close_after_) return;
+  if (h2_) return h2_->receive(bytes);
   in_.append(bytes);
+  if (fresh_ && server_->options.http2) {
+    const PrefaceMatch m = match_h2_preface(in_);
+    if (m == PrefaceMatch::kMaybe) return;
+    if (m == PrefaceMatch::kYes) {
+      speak_h2();
+      const std::string first = std::exchange(in_, {});
+      if (!closed_) h2_->receive(first);
+      return;
+    }
+  }
+  fresh_ = false;
   if (!exchange_) pump();
 }
 
@@ -188,7 +221,7 @@ void Connection::input_ended() {
   input_over_ = true;
   // A peer that closed its side is taken as gone: a closed socket and a half-closed one look the same, and
   // work for a client that left must end at once. What is already written still goes out.
-  if (exchange_) return close(ExchangeEnd::kClientLeft);
+  if (exchange_ || (h2_ && h2_->has_exchanges())) return close(ExchangeEnd::kClientLeft);
   if (unsent() == 0) return close(ExchangeEnd::kComplete);
   close_after_ = true;
 }
@@ -246,7 +279,7 @@ void Connection::parse_failed(int status, const std::string& message) {
   keep_ = false;
   head_only_ = false;
   std::string body = server_->options.error_body ? server_->options.error_body(status, message) : message;
-  send_head(status, "application/json", {}, static_cast<int64_t>(body.size()), false);
+  send_head(status, {{"Content-Type", "application/json"}}, static_cast<int64_t>(body.size()), false);
   send(body);
   if (server_->options.on_end) {
     ExchangeRecord r;
@@ -288,17 +321,11 @@ void Connection::dispatch() {
   server_->handler(exchange);
 }
 
-void Connection::send_head(int status, const std::string& type,
-                           const std::vector<std::pair<std::string, std::string>>& headers,
+void Connection::send_head(int status, const std::vector<std::pair<std::string, std::string>>& headers,
                            int64_t body_bytes, bool chunked) {
   std::string head = "HTTP/1.1 " + std::to_string(status) + " ";
   head += reason_phrase(status);
-  char date[64];
-  time_t wall = static_cast<time_t>(wall_time_ns() / 1'000'000'000);
-  tm utc;
-  gmtime_r(&wall, &utc);
-  head.append("\r\nDate: ").append(date, strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &utc));
-  if (!type.empty()) head += "\r\nContent-Type: " + type;
+  head += "\r\nDate: " + http_date();
   for (const auto& [key, value] : headers) head += "\r\n" + key + ": " + value;
   if (chunked && !http10_) {
     head += "\r\nTransfer-Encoding: chunked";
@@ -417,6 +444,11 @@ void Connection::on_writable(const error_code& ec) {
 void Connection::drained() {
   if (closed_) return;
   if (!close_after_) {
+    if (h2_) {
+      h2_->pump();
+      if (!closed_) read();  // it may have waited for this
+      return;
+    }
     if (!exchange_) pump();
     return;
   }

@@ -1,5 +1,6 @@
-// One connection: bytes in, requests out to the handler, answers back, one request at a time. Internal to the
-// server. A connection costs no read buffer while it waits. Threads: its loop's only.
+// One connection: bytes in, requests out to the handler, answers back. HTTP/1.1 here, one request at a time;
+// HTTP/2 is h2_session's once the first bytes or TLS say so. Internal to the server. A connection costs no
+// read buffer while it waits. Threads: its loop's only.
 #pragma once
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -47,21 +48,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   friend class HttpExchange;
+  friend class H2Exchange;
+  friend class H2Session;
+  friend struct H2Callbacks;
   struct Parser;
-  enum class Phase { kHandshake, kHead, kBody, kIdle, kAnswer, kLinger };
+  enum class Phase { kHandshake, kHead, kBody, kIdle, kAnswer, kLinger, kH2 };
 
   void enter(Phase phase);
   void read();
   void on_readable(const boost::system::error_code& ec);
   void on_bytes(std::string_view bytes);
   void input_ended();
+  void speak_h2();
   void pump();
   void parse_failed(int status, const std::string& message);
   void dispatch();
 
   // The answer's side, called by the exchange.
-  void send_head(int status, const std::string& type,
-                 const std::vector<std::pair<std::string, std::string>>& h, int64_t body_bytes, bool chunked);
+  void send_head(int status, const std::vector<std::pair<std::string, std::string>>& headers,
+                 int64_t body_bytes, bool chunked);
   void send(std::string_view bytes);
   void send_chunk(std::string_view bytes);
   void answered(bool whole);
@@ -87,6 +92,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string in_;            // bytes not yet parsed
   std::unique_ptr<Parser> parser_;
   bool head_seen_ = false;
+
+  bool fresh_ = true;  // nothing parsed yet: the first bytes may begin HTTP/2
+  std::unique_ptr<class H2Session> h2_;
 
   std::shared_ptr<class HttpExchange> exchange_;
   bool keep_ = true, http10_ = false, head_only_ = false;

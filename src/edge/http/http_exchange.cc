@@ -1,6 +1,9 @@
 // Answers on a connection (edge/http/http_exchange.h).
 #include "edge/http/http_exchange.h"
 
+#include <ctime>
+
+#include "edge/http/compress.h"
 #include "host/clock.h"
 
 namespace deepinfer {
@@ -19,7 +22,33 @@ const char* name(ExchangeEnd end) {
   return "unknown";
 }
 
-void HttpExchange::add_header(std::string name, std::string value) {
+namespace {
+constexpr size_t kLeastGzip = 1024;    // below, the header eats the gain
+constexpr size_t kMostGzip = 1 << 20;  // above, the loop would be held for more than some 20 ms
+}  // namespace
+
+std::string http_date() {
+  char date[64];
+  const time_t wall = static_cast<time_t>(wall_time_ns() / 1'000'000'000);
+  tm utc;
+  gmtime_r(&wall, &utc);
+  return std::string(date, strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &utc));
+}
+
+void compress(const HttpRequest& request, bool enabled, HttpResponse* r) {
+  if (!enabled || r->body.size() < kLeastGzip || r->body.size() > kMostGzip ||
+      !worth_compressing(r->content_type))
+    return;
+  r->headers.emplace_back("Vary", "Accept-Encoding");
+  const std::string* accept = request.header("accept-encoding");
+  if (accept == nullptr || !accepts_gzip(*accept)) return;
+  std::string small = gzip(r->body);
+  if (small.empty()) return;
+  r->body = std::move(small);
+  r->headers.emplace_back("Content-Encoding", "gzip");
+}
+
+void ExchangeBase::add_header(std::string name, std::string value) {
   // A value comes from a client now and then (a request id): nothing in it may end the line.
   for (char& c : value) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
@@ -30,11 +59,8 @@ void HttpExchange::add_header(std::string name, std::string value) {
 void HttpExchange::respond(HttpResponse r) {
   if (!connection_ || streaming_) return;
   auto c = std::move(connection_);
-  for (auto& [key, value] : r.headers) add_header(std::move(key), std::move(value));
-  status_ = r.status;
-  bytes_ = static_cast<int64_t>(r.body.size());
-  c->send_head(r.status, r.body.empty() ? std::string() : r.content_type, headers_,
-               static_cast<int64_t>(r.body.size()), false);
+  prepare(&r);
+  c->send_head(r.status, headers_, static_cast<int64_t>(r.body.size()), false);
   if (!c->head_only_ && r.status != 204 && r.status != 304) c->send(r.body);
   record(ExchangeEnd::kComplete);
   abandoned_ = nullptr;
@@ -46,7 +72,9 @@ void HttpExchange::begin_stream(int status, std::string type, std::string keep_a
   streaming_ = true;
   status_ = status;
   keep_alive_ = std::move(keep_alive);
-  connection_->send_head(status, type, headers_, -1, true);
+  HeaderList headers = headers_;
+  headers.emplace_back("Content-Type", std::move(type));
+  connection_->send_head(status, headers, -1, true);
   auto c = connection_;
   c->flush();
 }
@@ -94,11 +122,23 @@ void HttpExchange::abort() {
 void HttpExchange::abandoned(ExchangeEnd why) {
   if (!connection_) return;
   auto c = std::move(connection_);
+  give_up(why);
+}
+
+void ExchangeBase::prepare(HttpResponse* r) {
+  compress(request_, server_->options.gzip, r);
+  if (!r->body.empty()) headers_.emplace_back("Content-Type", r->content_type);
+  for (auto& [key, value] : r->headers) add_header(std::move(key), std::move(value));
+  status_ = r->status;
+  bytes_ = static_cast<int64_t>(r->body.size());
+}
+
+void ExchangeBase::give_up(ExchangeEnd why) {
   record(why);
   if (auto callback = std::exchange(abandoned_, nullptr)) callback(why);
 }
 
-void HttpExchange::record(ExchangeEnd end) {
+void ExchangeBase::record(ExchangeEnd end) {
   if (!server_->options.on_end) return;
   ExchangeRecord r;
   r.request = &request_;

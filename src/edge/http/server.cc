@@ -131,12 +131,25 @@ class Server : public HttpServer {
     if (ec) return error(Code::kInvalidConfig, "tls_certificate {}: {}", o.tls_certificate, ec.message());
     state_.tls->use_private_key_file(o.tls_key, ssl::context::pem, ec);
     if (ec) return error(Code::kInvalidConfig, "tls_key {}: {}", o.tls_key, ec.message());
+    if (o.http2) SSL_CTX_set_alpn_select_cb(state_.tls->native_handle(), choose_protocol, nullptr);
     if (!o.tls_client_ca.empty()) {
       state_.tls->load_verify_file(o.tls_client_ca, ec);
       if (ec) return error(Code::kInvalidConfig, "tls_client_ca {}: {}", o.tls_client_ca, ec.message());
       state_.tls->set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert, ec);
     }
     return {};
+  }
+
+  // HTTP/2 where the client knows it.
+  static int choose_protocol(SSL*, const unsigned char** out, unsigned char* size,
+                             const unsigned char* offered, unsigned offered_size, void*) {
+    static constexpr unsigned char kOurs[] = "\x02h2\x08http/1.1";
+    unsigned char* chosen = nullptr;
+    if (SSL_select_next_proto(&chosen, size, kOurs, sizeof kOurs - 1, offered, offered_size) !=
+        OPENSSL_NPN_NEGOTIATED)
+      return SSL_TLSEXT_ERR_NOACK;
+    *out = chosen;
+    return SSL_TLSEXT_ERR_OK;
   }
 
   Status listen_tcp(const std::string& address) {

@@ -3,89 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <filesystem>
-#include <mutex>
-#include <thread>
 
-#include "edge/http/test_client.h"
+#include "edge/http/compress.h"
+#include "edge/http/server_test_support.h"
 
 namespace deepinfer {
 namespace {
-
-using std::chrono::milliseconds;
-
-// A server whose handler answers by path; what streams do is told by the test.
-class ServerTest : public ::testing::Test {
- protected:
-  void start(HttpLimits limits = {}, int threads = 1) {
-    HttpServerOptions o;
-    o.listen = {"127.0.0.1:0"};
-    o.unix_path = path_;
-    o.limits = limits;
-    o.threads = threads;
-    o.error_body = [](int status, const std::string& m) {
-      return "{" + std::to_string(status) + " " + m + "}";
-    };
-    o.on_end = [this](const ExchangeRecord& r) {
-      std::lock_guard lock(mutex_);
-      ends_.push_back(std::string(name(r.end)) + " " + std::to_string(r.status));
-    };
-    auto server = HttpServer::start(o, [this](std::shared_ptr<Exchange> e) { handle(e); });
-    ASSERT_TRUE(server.ok()) << server.status().to_string();
-    server_ = std::move(*server);
-  }
-  void handle(const std::shared_ptr<Exchange>& e) {
-    const std::string& path = e->request().path;
-    if (path == "/echo") {
-      HttpResponse r;
-      r.body = e->request().method + " " + e->request().query + " " + e->request().body;
-      e->respond(r);
-    } else if (path == "/never") {
-      std::lock_guard lock(mutex_);
-      held_.push_back(e);
-      e->on_abandoned([this](ExchangeEnd end) { left_ = name(end); });
-    } else if (path == "/three") {
-      e->begin_stream(200, "text/event-stream", ": wait\n\n");
-      for (const char* s : {"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}) e->write(s);
-      e->finish();
-    } else if (path == "/flood") {
-      e->begin_stream(200, "text/plain", "");
-      e->on_abandoned([this](ExchangeEnd end) { left_ = name(end); });
-      flood(e);
-    } else if (path == "/quiet") {
-      e->begin_stream(200, "text/event-stream", ": wait\n\n");
-      std::lock_guard lock(mutex_);
-      held_.push_back(e);
-    }
-  }
-  static void flood(const std::shared_ptr<Exchange>& e) {
-    if (!e->write(std::string(8192, 'x'))) return;
-    e->loop()->post([e] { flood(e); });
-  }
-  std::string ask(const std::string& bytes, int timeout_ms = 5000) {
-    TestClient c(server_->addresses()[0]);
-    EXPECT_TRUE(c.ok());
-    c.send(bytes);
-    c.read_all(timeout_ms);
-    return c.received;
-  }
-  void wait_until(const std::function<bool()>& done) {
-    for (int i = 0; i < 500 && !done(); ++i) std::this_thread::sleep_for(milliseconds(10));
-    EXPECT_TRUE(done());
-  }
-  bool has_end(const std::string& end) {
-    std::lock_guard lock(mutex_);
-    return std::find(ends_.begin(), ends_.end(), end) != ends_.end();
-  }
-
-  std::string path_ = ::testing::TempDir() + "di_http_test_" + std::to_string(::getpid()) + ".sock";
-  std::mutex mutex_;
-  std::vector<std::string> ends_;
-  std::vector<std::shared_ptr<Exchange>> held_;
-  std::string left_;
-  std::unique_ptr<HttpServer> server_;
-};
 
 TEST_F(ServerTest, KeepsTheConnectionAndAnswersPipelinedRequestsInOrder) {
   start({}, 2);
@@ -245,6 +169,34 @@ TEST(Server, NamesAnAddressThatIsTaken) {
   auto second = HttpServer::start(o, [](std::shared_ptr<Exchange>) {});
   ASSERT_FALSE(second.ok());
   EXPECT_NE(second.status().message().find("in use"), std::string::npos) << second.status().message();
+}
+
+TEST_F(ServerTest, CompressesWhatIsWorthIt) {
+  start();
+  auto length = [&](const std::string& path, const std::string& accept) {
+    const std::string a = ask(http_request("GET", path, {}, accept + "Connection: close\r\n"));
+    const bool zipped = a.find("Content-Encoding: gzip") != a.npos;
+    const size_t size = a.size() - a.find("\r\n\r\n") - 4;
+    EXPECT_NE(a.find("Content-Length: " + std::to_string(size) + "\r\n"), a.npos);
+    return std::pair(zipped, size);
+  };
+  EXPECT_EQ(length("/big?5000", ""), std::pair(false, size_t{5000}));
+  EXPECT_EQ(length("/big?500", "Accept-Encoding: gzip\r\n"), std::pair(false, size_t{500}));
+  EXPECT_EQ(length("/big?5000", "Accept-Encoding: br, gzip;q=0\r\n").first, false);
+  const auto [zipped, size] = length("/big?5000", "Accept-Encoding: deflate, gzip\r\n");
+  EXPECT_TRUE(zipped);
+  EXPECT_LT(size, 100u);
+  // Never a stream: events must not wait for a block to fill.
+  EXPECT_EQ(
+      ask(http_request("GET", "/three", {}, "Accept-Encoding: gzip\r\nConnection: close\r\n")).find("gzip"),
+      std::string::npos);
+}
+
+TEST(Server, AcceptEncodings) {
+  for (const char* yes : {"gzip", "GZIP", "br, gzip", "gzip;q=0.5", "*", "x-gzip", "*;q=0.1, br"})
+    EXPECT_TRUE(accepts_gzip(yes)) << yes;
+  for (const char* no : {"", "br", "gzip;q=0", "gzip; q=0.000", "*;q=0", "gzipped", "*, gzip;q=0"})
+    EXPECT_FALSE(accepts_gzip(no)) << no;
 }
 
 TEST(Server, QueryValues) {

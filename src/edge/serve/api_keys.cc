@@ -1,6 +1,7 @@
 // Reads the key file of edge/serve/api_keys.h.
 #include "edge/serve/api_keys.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
@@ -38,19 +39,32 @@ Status set(Caller* c, const std::string& key, const std::string& value, const st
     c->weight = v;
     return v > 0 ? Status() : error(Code::kInvalidData, "{}: weight must be above 0", place);
   }
-  int64_t* limit = key == "requests_per_minute" ? &c->requests_per_minute
-                   : key == "tokens_per_minute" ? &c->tokens_per_minute
-                   : key == "concurrent"        ? &c->concurrent
-                                                : nullptr;
+  int64_t* limit = key == "requests_per_minute"        ? &c->requests_per_minute
+                   : key == "tokens_per_minute"        ? &c->tokens_per_minute
+                   : key == "output_tokens_per_minute" ? &c->output_tokens_per_minute
+                   : key == "concurrent"               ? &c->concurrent
+                   : key == "kv_tokens"                ? &c->kv_tokens
+                                                       : nullptr;
   if (limit == nullptr)
     return error(Code::kInvalidData,
                  "{}: unknown setting '{}'; there are tenant, weight, priority, requests_per_minute, "
-                 "tokens_per_minute, concurrent",
+                 "tokens_per_minute, output_tokens_per_minute, concurrent, kv_tokens",
                  place, key);
   *limit = static_cast<int64_t>(v);
   return {};
 }
 
+}  // namespace
+
+namespace {
+// The same for as long as the tenant has its name, also when the file is read again.
+uint32_t tenant_number(const std::string& tenant) {
+  if (tenant == "default") return 0;
+  const Digest d = sha256(tenant);
+  uint32_t n = 0;
+  for (size_t i = 0; i < 4; ++i) n = n << 8 | static_cast<uint8_t>(d[i]);
+  return std::max<uint32_t>(n, 1);
+}
 }  // namespace
 
 std::string hash_api_key(const std::string& key) {
@@ -61,7 +75,6 @@ std::string hash_api_key(const std::string& key) {
 Result<ApiKeys> ApiKeys::parse(const std::string& text, const std::string& where,
                                const std::string& plain_key) {
   ApiKeys keys;
-  std::map<std::string, uint32_t> numbers = {{"default", 0}};
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -82,7 +95,7 @@ Result<ApiKeys> ApiKeys::parse(const std::string& text, const std::string& where
       DI_TRY(set(&c, word.substr(0, equals), equals == word.npos ? std::string() : word.substr(equals + 1),
                  place));
     }
-    c.tenant_number = numbers.emplace(c.tenant, static_cast<uint32_t>(numbers.size())).first->second;
+    c.tenant_number = tenant_number(c.tenant);
     if (!keys.by_hash_.emplace(hash, c).second)
       return error(Code::kInvalidData, "{}: this key is there twice", place);
   }

@@ -8,6 +8,9 @@
 #include "host/clock.h"
 
 namespace deepinfer {
+namespace {
+constexpr int64_t kLedgerNs = 1'000'000'000;  // how much of an answer's end a crash may hide from the ledger
+}  // namespace
 
 void LiveCalls::add(const std::string& tenant, const std::string& id, std::weak_ptr<GenerationCall> call) {
   std::lock_guard lock(mutex_);
@@ -68,6 +71,7 @@ HttpResponse error_response(const ErrorReply& e, Protocol protocol) {
 GenerationCall::GenerationCall(CallServices* services, std::shared_ptr<Exchange> exchange, Endpoint endpoint,
                                Caller caller, std::string request_id)
     : s_(services),
+      preparer_(services->preparer->get()),
       exchange_(std::move(exchange)),
       endpoint_(endpoint),
       caller_(std::move(caller)),
@@ -105,7 +109,7 @@ void GenerationCall::start() {
           DI_ASSIGN(previous, parse_json(stored.items));
         }
       }
-      return self->s_->preparer->prepare(self->endpoint_, json, previous ? &*previous : nullptr);
+      return self->preparer_->prepare(self->endpoint_, json, previous ? &*previous : nullptr);
     }());
     loop->post([self, result] { self->prepared(std::move(*result)); });
   });
@@ -124,40 +128,60 @@ void GenerationCall::prepared(Result<Prepared> result) {
   p_ = std::move(*result);
   p_.info.id = response_id_;
   p_.info.created = wall_time_ns() / 1'000'000'000;
-  p_.info.tokenizer = &s_->preparer->options().encoder->tokenizer();
+  p_.info.tokenizer = &preparer_->options().encoder->tokenizer();
   if (!admit() || !submit()) return;
   open_answer();
 }
 
 bool GenerationCall::admit() {
   const GenerationRequest& g = p_.generation;
-  AdmissionGate::Answer a =
-      s_->gate->admit(caller_, static_cast<int64_t>(g.prompt.size()), g.max_tokens * g.choices);
+  AdmissionGate::Work work;
+  work.prompt_tokens = static_cast<int64_t>(g.prompt.size());
+  work.most_tokens = g.max_tokens * g.choices;
+  // A client may put its own work back, not in front of others' beyond what its key says.
+  work.priority = std::min(caller_.priority, p_.priority.value_or(caller_.priority));
+  work.timeout_ns = g.timeout_ns;
+  work.displaced = [weak = weak_from_this(), loop = exchange_->loop()] {
+    loop->post([weak] {
+      if (auto self = weak.lock()) self->displaced();
+    });
+  };
+  AdmissionGate::Answer a = s_->gate->admit(caller_, std::move(work));
   if (a.admitted) {
     ticket_ = a.ticket;
     admitted_ = true;
     return true;
   }
   ErrorReply r;
-  r.status = a.overloaded ? 503 : 429;
-  r.type = a.overloaded ? "service_unavailable_error" : "rate_limit_error";
+  r.status = a.status;
+  r.type = a.status == 503   ? "service_unavailable_error"
+           : a.status == 429 ? "rate_limit_error"
+                             : "invalid_request_error";
   r.code = a.reason;
-  r.retry_after_ns = a.never ? 0 : a.retry_after_ns;
-  r.message =
-      a.never ? fmt::format(
-                    "This request needs {} tokens, more than the quota of this key ever allows at once ({}).",
-                    static_cast<int64_t>(g.prompt.size()) + g.max_tokens * g.choices, a.reason)
-      : a.overloaded ? fmt::format("The server takes no more work now ({}). Try again later.", a.reason)
-                     : fmt::format("Rate limit of this key reached ({}). Try again later.", a.reason);
+  r.retry_after_ns = a.retry_after_ns;
+  r.message = a.message;
   fail(r, a.reason);
   return false;
+}
+
+// Somebody with a better claim to a place in the full line came. Nothing was computed for this one.
+void GenerationCall::displaced() {
+  if (over_ || !submitted_ || first_token_ns_ > 0) return;
+  if (failure_.ok())
+    failure_ = error(Code::kUnavailable,
+                     "The line is full, and this place in it went to another tenant or to work of a higher "
+                     "priority. Try again later.");
+  if (reason_.empty()) {
+    reason_ = "displaced";
+    s_->metrics->rejected.add(reason_);
+  }
+  s_->generator->cancel(engine_id_);
 }
 
 bool GenerationCall::submit() {
   GenerationRequest g = std::move(p_.generation);  // its sizes stay and are looked at again at the end
   g.tenant = caller_.tenant_number;
   g.tenant_weight = caller_.weight;
-  // A client may put its own work back, not in front of others' beyond what its key says.
   g.priority = std::min(caller_.priority, p_.priority.value_or(caller_.priority));
   g.cache_scope = caller_.tenant + "\n" + (p_.user_id ? "u" + *p_.user_id : "-") + "\n" + p_.cache_salt;
   usage_.prompt_tokens = static_cast<int64_t>(g.prompt.size());
@@ -165,7 +189,7 @@ bool GenerationCall::submit() {
   auto self = shared_from_this();
   for (int i = 0; i < n; ++i) {
     Choice c;
-    c.parser = std::make_unique<OutputParser>(p_.info.tokenizer, s_->preparer->options().control, p_.parsing);
+    c.parser = std::make_unique<OutputParser>(p_.info.tokenizer, preparer_->options().control, p_.parsing);
     ResponseInfo info = p_.info;
     info.choice = i;
     if (n > 1) info.include_usage = false;  // the sum comes at the end
@@ -187,6 +211,7 @@ bool GenerationCall::submit() {
   submitted_ = true;
   s_->live->add(caller_.tenant, response_id_, weak_from_this());
   s_->live->add(caller_.tenant, request_id_, weak_from_this());
+  note_progress(now_ns());
   return true;
 }
 
@@ -234,14 +259,15 @@ void GenerationCall::take_tokens(Choice& c, GenerationEvent& e) {
     s_->metrics->inter_token.observe(static_cast<double>(now - c.last_ns) / 1e9 / static_cast<double>(n), n);
   }
   c.last_ns = now;
-  c.tokens += n;
   if (c.done) return;
+  c.tokens += n;
   chunks_.clear();
   for (const TokenLogprob& t : e.tokens) {
     c.parser->token(t.id, &chunks_, p_.info.logprobs ? &t : nullptr);
     if (c.parser->finished()) break;
   }
   deliver(c, chunks_);
+  if (now - noted_ns_ >= kLedgerNs) note_progress(now);
   if (c.done && !c.finished) s_->generator->cancel_choice(engine_id_, e.choice);
 }
 
@@ -418,6 +444,7 @@ void GenerationCall::account() {
     reasoning += c.usage.reasoning_tokens;
   }
   if (admitted_) s_->gate->finished(ticket_, output);
+  if (prefill_ns_ > 0) s_->gate->prefilled(usage_.prompt_tokens - usage_.cached_tokens, prefill_ns_);
   const int64_t now = now_ns();
   auto seconds = [](int64_t ns) { return static_cast<double>(ns) / 1e9; };
   m.finished.add(reason_);
@@ -435,10 +462,11 @@ void GenerationCall::account() {
     m.output_size.observe(static_cast<double>(output));
     m.choices.observe(static_cast<double>(choices_.size()));
     m.max_tokens.observe(static_cast<double>(p_.generation.max_tokens));
-    UsageRow row{response_id_,         caller_.tenant, caller_.key_id, exchange_->request().path,
-                 p_.info.model,        reason_,        wall_time_ns(), usage_.prompt_tokens,
-                 usage_.cached_tokens, output,         reasoning};
-    s_->database->record(std::move(row));
+    s_->database->record(usage_row(output, reasoning));
+    s_->recent->add({caller_.tenant, response_id_, request_id_, exchange_->request().path, reason_,
+                     wall_time_ns(), queue_ns_, prefill_ns_, decode_ns_, now - received_ns_,
+                     usage_.prompt_tokens, usage_.cached_tokens, output, usage_.drafted_tokens,
+                     usage_.accepted_tokens});
   }
   auto ms = [](int64_t ns) { return static_cast<double>(ns / 1000) / 1000; };
   trace(now, output);
@@ -457,6 +485,24 @@ void GenerationCall::account() {
                             {"queue_ms", ms(queue_ns_)},
                             {"ttft_ms", first_token_ns_ > 0 ? ms(first_token_ns_ - received_ns_) : -1.0},
                             {"total_ms", ms(now - received_ns_)}});
+}
+
+// What the ledger would say if the process died now: the request and what it has delivered. The row at the
+// end replaces it.
+void GenerationCall::note_progress(int64_t now) {
+  if (!s_->database->durable()) return;
+  noted_ns_ = now;
+  int64_t output = 0;
+  for (const Choice& c : choices_) output += c.tokens;
+  UsageRow row = usage_row(output, 0);
+  row.reason = kUsageRunning;
+  s_->database->record(std::move(row));
+}
+
+UsageRow GenerationCall::usage_row(int64_t output, int64_t reasoning) const {
+  return {response_id_,         caller_.tenant, caller_.key_id, exchange_->request().path,
+          p_.info.model,        reason_,        wall_time_ns(), usage_.prompt_tokens,
+          usage_.cached_tokens, output,         reasoning};
 }
 
 void GenerationCall::trace(int64_t now, int64_t output) {

@@ -18,6 +18,8 @@
 #include "edge/serve/generation.h"
 #include "edge/serve/metrics.h"
 #include "edge/serve/prepare.h"
+#include "edge/serve/recent.h"
+#include "edge/serve/snapshot.h"
 #include "edge/serve/trace.h"
 #include "edge/writer.h"
 
@@ -26,17 +28,25 @@ namespace deepinfer {
 // Admission as the edge sees it; apps/ wires the fleet's.
 class AdmissionGate {
  public:
+  struct Work {
+    int64_t prompt_tokens = 0, most_tokens = 0;
+    int priority = 0;
+    int64_t timeout_ns = 0;           // from now; 0: none
+    std::function<void()> displaced;  // another one takes its place in line; from any thread, at most once
+  };
   struct Answer {
     bool admitted = true;
-    bool overloaded = false;  // 503: the server as a whole; else 429: this tenant
-    bool never = false;       // waiting will not help
-    std::string reason;
+    int status = 0;       // refused: 400 can never run, 429 this tenant, 503 the server as a whole
+    std::string reason;   // a word, for counters
+    std::string message;  // for people
     int64_t retry_after_ns = 0;
     uint64_t ticket = 0;
   };
   virtual ~AdmissionGate() = default;
-  virtual Answer admit(const Caller& caller, int64_t prompt_tokens, int64_t most_tokens) = 0;
+  virtual Answer admit(const Caller& caller, Work work) = 0;
   virtual void started(uint64_t ticket) = 0;
+  // A prompt was computed: so many tokens not from the cache, in this time.
+  virtual void prefilled(int64_t uncached_tokens, int64_t prefill_ns) = 0;
   virtual void finished(uint64_t ticket, int64_t output_tokens) = 0;
 };
 
@@ -57,12 +67,13 @@ class LiveCalls {
 // What all calls share; outlives them.
 struct CallServices {
   Generator* generator = nullptr;
-  const Preparer* preparer = nullptr;
+  std::shared_ptr<Snapshot<Preparer>> preparer;  // a call keeps the one it began with
   AdmissionGate* gate = nullptr;
   ServeMetrics* metrics = nullptr;
   EventLog* log = nullptr;
   Database* database = nullptr;
   LiveCalls* live = nullptr;
+  RecentRequests* recent = nullptr;
   SpanSink* spans = nullptr;                              // null: no tracing
   std::function<void(std::function<void()>)> background;  // runs a task on a worker thread
   std::string fingerprint;
@@ -92,13 +103,14 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
     std::unique_ptr<ResponseWriter> writer;
     std::vector<TokenLogprob> prompt_logprobs;
     Usage usage;
-    bool done = false;      // the finish chunk is written
-    bool finished = false;  // the engine is done with it
-    int64_t last_ns = 0, tokens = 0;
+    bool done = false;                // the finish chunk is written
+    bool finished = false;            // the engine is done with it
+    int64_t last_ns = 0, tokens = 0;  // delivered so far
   };
 
   void prepared(Result<Prepared> result);
   bool admit();
+  void displaced();
   bool submit();
   void open_answer();
   void on_event(GenerationEvent&& e);
@@ -110,11 +122,14 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   void answer_whole();
   void store_response();
   void account();
+  void note_progress(int64_t now);
+  UsageRow usage_row(int64_t output, int64_t reasoning) const;
   void trace(int64_t now, int64_t output);
   std::string merged_object() const;
   void fail(const ErrorReply& reply, const std::string& reason);
 
   CallServices* s_;
+  std::shared_ptr<const Preparer> preparer_;
   std::shared_ptr<Exchange> exchange_;
   Endpoint endpoint_;
   Caller caller_;
@@ -127,7 +142,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   int unfinished_ = 0;
   Status failure_;      // why the engine gave up
   std::string reason_;  // how it ended, for counters, log and ledger
-  int64_t received_ns_ = 0, first_token_ns_ = 0;
+  int64_t received_ns_ = 0, first_token_ns_ = 0, noted_ns_ = 0;
   int64_t queue_ns_ = 0, prefill_ns_ = 0, decode_ns_ = 0;
   GenerationUsage usage_;
   int64_t sequence_ = 0;  // events sent

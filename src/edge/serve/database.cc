@@ -80,6 +80,11 @@ class SqliteDatabase : public Database {
     if (rc != SQLITE_OK)
       return error(rc == SQLITE_NOTADB || rc == SQLITE_CORRUPT ? Code::kInvalidData : Code::kIo, "{}: {}",
                    path, why);
+    if (o_.recover) {
+      Statement s(db_, "UPDATE usage SET reason=? WHERE reason=?");
+      s.bind(std::string(kUsageCrashed)).bind(std::string(kUsageRunning));
+      if (s.step() != SQLITE_DONE) return error(Code::kIo, "{}: {}", path, sqlite3_errmsg(db_));
+    }
     thread_ = std::thread([this] { loop(); });
     return {};
   }
@@ -124,6 +129,7 @@ class SqliteDatabase : public Database {
     queue_.push_back({nullptr, std::move(row), {}});
     queued_.notify_one();
   }
+  bool durable() const override { return !o_.path.empty(); }
 
   Result<std::vector<UsageTotal>> totals(int64_t since_ns, const std::string& tenant) override {
     flush();
@@ -252,7 +258,12 @@ class SqliteDatabase : public Database {
       return s.step() == SQLITE_DONE;
     }
     const UsageRow& u = *job.usage;
-    Statement s(db_, "INSERT OR IGNORE INTO usage VALUES(?,?,?,?,?,?,?,?,?,?,?)");
+    // Rows arrive in the order they were made, so a later running row knows more than an earlier one.
+    Statement s(db_,
+                "INSERT INTO usage VALUES(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET "
+                "time_ns=excluded.time_ns, reason=excluded.reason, prompt=excluded.prompt, "
+                "cached=excluded.cached, output=excluded.output, reasoning=excluded.reasoning "
+                "WHERE usage.reason IN ('running','crashed')");
     s.bind(u.id).bind(u.time_ns).bind(u.tenant).bind(u.key_id).bind(u.endpoint).bind(u.model).bind(u.reason);
     s.bind(u.prompt_tokens).bind(u.cached_tokens).bind(u.output_tokens).bind(u.reasoning_tokens);
     return s.step() == SQLITE_DONE;

@@ -20,7 +20,11 @@ struct StoredResponse {
   std::string items;    // input and output items so far, a JSON array
 };
 
-// One generation request that ended. `id` is unique: the same row twice counts once.
+// One generation request. `id` is unique: a row replaces the one of the same id while that says
+// kUsageRunning (or kUsageCrashed, set for what a process left behind); a row of a request that ended never
+// changes. So each request counts once, however often and by whomever it is written.
+inline constexpr const char* kUsageRunning = "running";
+inline constexpr const char* kUsageCrashed = "crashed";
 struct UsageRow {
   std::string id, tenant, key_id, endpoint, model, reason;
   int64_t time_ns = 0;  // since 1970
@@ -37,6 +41,7 @@ struct DatabaseOptions {
   int64_t most_responses = 10'000;
   int64_t most_response_bytes = 256 << 20;
   int64_t most_queued = 100'000;  // rows not yet written; beyond, new ones are dropped
+  bool recover = false;           // this process serves: requests another one left running have crashed
 };
 
 class Database {
@@ -50,6 +55,8 @@ class Database {
   virtual Status erase(const std::string& tenant, const std::string& id) = 0;
 
   virtual void record(UsageRow row) = 0;
+  // Rows outlive the process: there is a point in writing what still runs.
+  virtual bool durable() const = 0;
   // Sums by tenant and key; `since_ns`, `tenant` empty or 0: everything.
   virtual Result<std::vector<UsageTotal>> totals(int64_t since_ns, const std::string& tenant) = 0;
   // Everything queued so far is in the file, or could not be written.

@@ -1,10 +1,12 @@
 // EventLog over spdlog's asynchronous logger, the only file that sees spdlog.
 #include "edge/serve/event_log.h"
 
+#include <fcntl.h>
 #include <spdlog/async.h>
-#include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <ctime>
 
 #include "host/clock.h"
@@ -38,16 +40,76 @@ const char* level_name(EventLog::Level level) {
   return "info";
 }
 
+// Writes whole lines to a descriptor and remembers whether that works.
+class LineSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit LineSink(std::string file) : file_(std::move(file)) {}
+  ~LineSink() override {
+    if (fd_ > STDERR_FILENO) ::close(fd_);
+  }
+  Status open() {
+    if (file_.empty()) return {};
+    const int fd = ::open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return error(Code::kIo, "log_file {}: {}", file_, std::strerror(errno));
+    std::lock_guard lock(mutex_);
+    if (fd_ > STDERR_FILENO) ::close(fd_);
+    fd_ = fd;
+    return {};
+  }
+  Status health() {
+    std::lock_guard lock(mutex_);
+    return failed_ == 0 ? Status() : error(Code::kIo, "{}: {}", file_, std::strerror(failed_));
+  }
+  int64_t lost() {
+    std::lock_guard lock(mutex_);
+    return lost_;
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& m) override {
+    std::string line(m.payload.data(), m.payload.size());
+    line += '\n';
+    for (size_t at = 0; at < line.size();) {
+      const ssize_t n = ::write(fd_, line.data() + at, line.size() - at);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        failed_ = n < 0 ? errno : ENOSPC;
+        ++lost_;
+        return;
+      }
+      at += static_cast<size_t>(n);
+    }
+    failed_ = 0;
+  }
+  void flush_() override {}
+
+ private:
+  std::string file_;
+  int fd_ = STDERR_FILENO, failed_ = 0;
+  int64_t lost_ = 0;
+};
+
+spdlog::level::level_enum level_of(const std::string& level) {
+  return level == "debug"     ? spdlog::level::debug
+         : level == "warning" ? spdlog::level::warn
+         : level == "error"   ? spdlog::level::err
+         : level == "off"     ? spdlog::level::off
+                              : spdlog::level::info;
+}
+
 class Log : public EventLog {
  public:
-  Log(std::shared_ptr<spdlog::sinks::sink> sink, bool json, spdlog::level::level_enum least) : json_(json) {
+  Log(std::shared_ptr<LineSink> sink, bool json, spdlog::level::level_enum least)
+      : json_(json), sink_(std::move(sink)) {
     pool_ = std::make_shared<spdlog::details::thread_pool>(kQueueLines, 1);
-    logger_ = std::make_shared<spdlog::async_logger>("events", std::move(sink), pool_,
+    logger_ = std::make_shared<spdlog::async_logger>("events", sink_, pool_,
                                                      spdlog::async_overflow_policy::overrun_oldest);
-    logger_->set_pattern("%v");
     logger_->set_level(least);
-    logger_->flush_on(spdlog::level::info);
   }
+  void set_level(const std::string& level) override { logger_->set_level(level_of(level)); }
+  Status reopen() override { return sink_->open(); }
+  Status health() const override { return sink_->health(); }
+  int64_t lost() const override { return sink_->lost(); }
 
   void write(Level level, const std::string& event, const Json& fields) override {
     auto l = level == Level::kDebug     ? spdlog::level::debug
@@ -77,6 +139,7 @@ class Log : public EventLog {
 
  private:
   bool json_;
+  std::shared_ptr<LineSink> sink_;
   std::shared_ptr<spdlog::details::thread_pool> pool_;
   std::shared_ptr<spdlog::async_logger> logger_;
 };
@@ -84,22 +147,9 @@ class Log : public EventLog {
 }  // namespace
 
 Result<std::unique_ptr<EventLog>> EventLog::open(const EventLogOptions& o) {
-  auto least = spdlog::level::info;
-  if (o.level == "debug") least = spdlog::level::debug;
-  if (o.level == "warning") least = spdlog::level::warn;
-  if (o.level == "error") least = spdlog::level::err;
-  if (o.level == "off") least = spdlog::level::off;
-  std::shared_ptr<spdlog::sinks::sink> sink;
-  try {
-    if (o.file.empty()) {
-      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    } else {
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(o.file);
-    }
-  } catch (const spdlog::spdlog_ex& e) {
-    return error(Code::kIo, "log_file {}: {}", o.file, e.what());
-  }
-  return std::unique_ptr<EventLog>(std::make_unique<Log>(std::move(sink), o.json, least));
+  auto sink = std::make_shared<LineSink>(o.file);
+  DI_TRY(sink->open());
+  return std::unique_ptr<EventLog>(std::make_unique<Log>(std::move(sink), o.json, level_of(o.level)));
 }
 
 }  // namespace deepinfer

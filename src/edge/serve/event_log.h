@@ -24,6 +24,12 @@ class EventLog {
   virtual ~EventLog() = default;  // writes what is queued
   // `event`: a word such as "request" or "drain"; `fields`: an object.
   virtual void write(Level level, const std::string& event, const Json& fields) = 0;
+  virtual void set_level(const std::string& level) = 0;
+  // Opens the file again by its name, for those who move logs away. kIo: the old one stays.
+  virtual Status reopen() = 0;
+  // The last write that failed (disk full, say); ok once one succeeds again. Its lines are lost.
+  virtual Status health() const = 0;
+  virtual int64_t lost() const = 0;  // lines that could not be written
   void info(const std::string& event, const Json& fields) { write(Level::kInfo, event, fields); }
 };
 

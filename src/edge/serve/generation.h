@@ -67,6 +67,19 @@ struct GenerationEvent {
   int64_t queue_ns = 0, prefill_ns = 0, decode_ns = 0;  // kFinished; 0: did not happen
 };
 
+// How the engine's drafts fare; counters but for the flags and the last budget.
+struct SpeculationView {
+  bool on = true, drifting = false;
+  int64_t draft_passes = 0, switched_off = 0, switched_on = 0, trials = 0, drift_alarms = 0,
+          origin_alarms = 0;
+  int64_t budgets = 0, budget_drafts = 0, last_budget = 0;
+  struct Position {
+    int64_t verified = 0, accepted = 0;
+    double predicted = 0;  // sum of the predicted survivals of what was verified
+  };
+  std::vector<Position> position;  // by place in the block
+};
+
 // Gauges and counters of the engine as name and value, and what health needs of it.
 struct EngineView {
   int64_t running = 0, waiting = 0, last_step_age_ns = -1;  // -1: no step yet
@@ -75,6 +88,7 @@ struct EngineView {
   int64_t blocks_total = 0, blocks_used = 0, blocks_cached = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0, steps = 0, preemptions = 0;
   int64_t drafted_tokens = 0, accepted_tokens = 0;
+  SpeculationView speculation;
   std::vector<std::pair<std::string, int64_t>> counters, gauges;  // all of them, for metrics and console
 };
 

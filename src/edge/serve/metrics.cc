@@ -120,6 +120,26 @@ const std::vector<MetricInfo>& metric_catalogue() {
        "spec_decode_num_draft_tokens"},
       {"deepinfer_accepted_draft_tokens_total", "counter", "tokens", "", "of them, right",
        "spec_decode_num_accepted_tokens"},
+      {"deepinfer_speculation_on", "gauge", "0 or 1", "", "drafts are made; 0: they do not pay now", ""},
+      {"deepinfer_speculation_drifting", "gauge", "0 or 1", "",
+       "confidences promise more than comes true: the alarm is on", ""},
+      {"deepinfer_speculation_draft_passes_total", "counter", "passes", "", "passes of the draft stages",
+       "spec_decode_num_drafts"},
+      {"deepinfer_speculation_switches_total", "counter", "switches", "to",
+       "times drafting switched itself off, and on again", ""},
+      {"deepinfer_speculation_trials_total", "counter", "steps", "", "steps that tried drafts while off", ""},
+      {"deepinfer_speculation_alarms_total", "counter", "alarms", "kind",
+       "drift: calibration left its bounds; origin: one kind of draft is accepted unlike the others", ""},
+      {"deepinfer_speculation_budgets_total", "counter", "decisions", "",
+       "decisions how many drafts a step verifies", ""},
+      {"deepinfer_speculation_budget_drafts_total", "counter", "tokens", "", "drafts they granted", ""},
+      {"deepinfer_speculation_last_budget", "gauge", "tokens", "", "drafts the last decision granted", ""},
+      {"deepinfer_speculation_verified_total", "counter", "tokens", "position",
+       "drafts verified, by place in the block", ""},
+      {"deepinfer_speculation_accepted_total", "counter", "tokens", "position", "of them, right",
+       "spec_decode_num_accepted_tokens_per_pos"},
+      {"deepinfer_speculation_predicted_total", "counter", "tokens", "position",
+       "of them, expected to be right: the sum of the predicted survivals", ""},
       {"deepinfer_requests_total", "counter", "requests", "endpoint", "requests by endpoint", ""},
       {"deepinfer_finished_total", "counter", "requests", "finished_reason",
        "generation requests by how they ended", "request_success"},
@@ -134,6 +154,15 @@ const std::vector<MetricInfo>& metric_catalogue() {
        "headers or bodies that came too slowly", ""},
       {"deepinfer_http_slow_readers_total", "counter", "connections", "",
        "streams cut because nobody read them", ""},
+      {"deepinfer_degraded", "gauge", "0 or 1", "what",
+       "database or log cannot be written now; answers go on", ""},
+      {"deepinfer_lost_records_total", "counter", "records", "what",
+       "rows of the database and lines of the log that could not be kept", ""},
+      {"deepinfer_http2_connections_total", "counter", "connections", "", "of them, of HTTP/2", ""},
+      {"deepinfer_http2_streams_total", "counter", "streams", "", "requests begun on them", ""},
+      {"deepinfer_http2_resets_total", "counter", "streams", "", "of them, reset by the client", ""},
+      {"deepinfer_http2_floods_total", "counter", "connections", "",
+       "connections of HTTP/2 closed for too many resets, pings, settings or empty frames", ""},
       {"deepinfer_time_to_first_token_seconds", "histogram", "seconds", "",
        "from the request's last byte to its first token", "time_to_first_token_seconds"},
       {"deepinfer_inter_token_latency_seconds", "histogram", "seconds", "",
@@ -194,7 +223,8 @@ class TextWriter {
   void value(const char* name, double v) {
     each(name, [&](const std::string& shown, const std::string& labels) { line(shown, labels, v); });
   }
-  void by_label(const char* name, const std::map<std::string, int64_t>& values) {
+  template <typename Number>
+  void by_label(const char* name, const std::map<std::string, Number>& values) {
     each(name, [&](const std::string& shown, const std::string& labels) {
       for (const auto& [value, n] : values) {
         line(shown, fmt::format("{},{}=\"{}\"", labels, info_.at(name)->labels, escape(value)),
@@ -238,6 +268,32 @@ class TextWriter {
   std::map<std::string, const MetricInfo*> info_;
 };
 
+void speculation_text(const SpeculationView& s, TextWriter* w) {
+  auto n = [](int64_t v) { return static_cast<double>(v); };
+  w->value("deepinfer_speculation_on", s.on ? 1 : 0);
+  w->value("deepinfer_speculation_drifting", s.drifting ? 1 : 0);
+  w->value("deepinfer_speculation_draft_passes_total", n(s.draft_passes));
+  using Counts = std::map<std::string, int64_t>;
+  w->by_label("deepinfer_speculation_switches_total", Counts{{"off", s.switched_off}, {"on", s.switched_on}});
+  w->value("deepinfer_speculation_trials_total", n(s.trials));
+  w->by_label("deepinfer_speculation_alarms_total",
+              Counts{{"drift", s.drift_alarms}, {"origin", s.origin_alarms}});
+  w->value("deepinfer_speculation_budgets_total", n(s.budgets));
+  w->value("deepinfer_speculation_budget_drafts_total", n(s.budget_drafts));
+  w->value("deepinfer_speculation_last_budget", n(s.last_budget));
+  Counts verified, accepted;
+  std::map<std::string, double> predicted;
+  for (size_t i = 0; i < s.position.size(); ++i) {
+    const std::string place = std::to_string(i);
+    verified[place] = s.position[i].verified;
+    accepted[place] = s.position[i].accepted;
+    predicted[place] = s.position[i].predicted;
+  }
+  w->by_label("deepinfer_speculation_verified_total", verified);
+  w->by_label("deepinfer_speculation_accepted_total", accepted);
+  w->by_label("deepinfer_speculation_predicted_total", predicted);
+}
+
 std::map<std::string, int64_t> as_map(const std::vector<std::pair<std::string, int64_t>>& list) {
   return {list.begin(), list.end()};
 }
@@ -245,7 +301,7 @@ std::map<std::string, int64_t> as_map(const std::vector<std::pair<std::string, i
 }  // namespace
 
 std::string metrics_text(const ServeMetrics& m, const EngineView& e, const HttpGauges& http,
-                         const std::string& model, MetricNames names) {
+                         const RecordGauges& records, const std::string& model, MetricNames names) {
   std::string out;
   TextWriter w(model, names, &out);
   auto n = [](int64_t v) { return static_cast<double>(v); };
@@ -265,6 +321,7 @@ std::string metrics_text(const ServeMetrics& m, const EngineView& e, const HttpG
   w.value("deepinfer_banned_tokens_total", n(m.banned_tokens));
   w.value("deepinfer_draft_tokens_total", n(e.drafted_tokens));
   w.value("deepinfer_accepted_draft_tokens_total", n(e.accepted_tokens));
+  speculation_text(e.speculation, &w);
   w.by_label("deepinfer_requests_total", m.requests.values());
   w.by_label("deepinfer_finished_total", m.finished.values());
   w.by_label("deepinfer_rejected_total", m.rejected.values());
@@ -274,6 +331,15 @@ std::string metrics_text(const ServeMetrics& m, const EngineView& e, const HttpG
   w.value("deepinfer_http_connections_refused_total", n(http.refused));
   w.value("deepinfer_http_timeouts_total", n(http.timeouts));
   w.value("deepinfer_http_slow_readers_total", n(http.slow_readers));
+  using Counts = std::map<std::string, int64_t>;
+  w.by_label("deepinfer_degraded",
+             Counts{{"database", records.database_failing ? 1 : 0}, {"log", records.log_failing ? 1 : 0}});
+  w.by_label("deepinfer_lost_records_total",
+             Counts{{"database", records.lost_rows}, {"log", records.lost_lines}});
+  w.value("deepinfer_http2_connections_total", n(http.h2_connections));
+  w.value("deepinfer_http2_streams_total", n(http.h2_streams));
+  w.value("deepinfer_http2_resets_total", n(http.h2_resets));
+  w.value("deepinfer_http2_floods_total", n(http.h2_floods));
   w.histogram("deepinfer_time_to_first_token_seconds", m.ttft);
   w.histogram("deepinfer_inter_token_latency_seconds", m.inter_token);
   w.histogram("deepinfer_request_time_per_output_token_seconds", m.per_token);

@@ -22,6 +22,7 @@ class Histogram {
   void observe(double value, int64_t times = 1);
   void append(std::string_view name, std::string_view labels, std::string* out) const;
   int64_t count() const;
+  double sum() const { return sum_.load(std::memory_order_relaxed); }
   // The value below which `share` of the observations lie, interpolated inside its bucket.
   double quantile(double share) const;
 
@@ -56,6 +57,13 @@ struct ServeMetrics {
 
 struct HttpGauges {
   int64_t accepted = 0, refused = 0, open = 0, timeouts = 0, slow_readers = 0;
+  int64_t h2_connections = 0, h2_streams = 0, h2_resets = 0, h2_floods = 0;
+};
+
+// What cannot be kept at the moment, and what was lost so far.
+struct RecordGauges {
+  bool database_failing = false, log_failing = false;
+  int64_t lost_rows = 0, lost_lines = 0;
 };
 
 struct MetricInfo {
@@ -72,6 +80,6 @@ std::string metrics_page();
 
 enum class MetricNames { kOwn, kVllm, kBoth };
 std::string metrics_text(const ServeMetrics& metrics, const EngineView& engine, const HttpGauges& http,
-                         const std::string& model, MetricNames names);
+                         const RecordGauges& records, const std::string& model, MetricNames names);
 
 }  // namespace deepinfer

@@ -37,8 +37,10 @@ std::string bearer(const HttpRequest& r) {
 
 }  // namespace
 
-Service::Service(ServiceOptions options, CallServices calls, ApiKeys keys)
-    : o_(std::move(options)), calls_(std::move(calls)), keys_(std::move(keys)) {}
+Service::Service(ServiceOptions options, CallServices calls, ServiceSettings settings)
+    : o_(std::move(options)),
+      calls_(std::move(calls)),
+      settings_(std::make_shared<const ServiceSettings>(std::move(settings))) {}
 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> all = {
@@ -64,12 +66,14 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/progress", true, &Service::progress_answer},
       {"GET", "/metrics", true, &Service::metrics},
       {"GET", "/console/state", true, &Service::state},
+      {"GET", "/console/requests", false, &Service::recent},
       {"GET", "/version", true, &Service::version},
       {"GET", "/load", true, &Service::load},
       {"GET", "/server_info", false, &Service::info},
       {"GET", "/get_server_info", false, &Service::info},
       {"GET", "/tokenizer_info", false, &Service::tokenizer_info},
       {"GET", "/props", false, &Service::props},
+      {"POST", "/reload_config", false, &Service::reload},
       {"POST", "/abort_request", false, &Service::abort_request},
       {"POST", "/embeddings", false, &Service::unsupported},
       {"POST", "/score", false, &Service::unsupported},
@@ -98,10 +102,11 @@ void Service::json(Exchange& exchange, const Json& value, int status) {
 // True if the request was a preflight and is answered.
 bool Service::cors(Exchange& exchange) {
   const std::string* origin = exchange.request().header("origin");
-  if (origin == nullptr || o_.cors_origins.empty()) return false;
-  const bool any = std::find(o_.cors_origins.begin(), o_.cors_origins.end(), "*") != o_.cors_origins.end();
-  if (!any && std::find(o_.cors_origins.begin(), o_.cors_origins.end(), *origin) == o_.cors_origins.end())
-    return false;
+  const auto settings = this->settings();
+  const std::vector<std::string>& origins = settings->cors_origins;
+  if (origin == nullptr || origins.empty()) return false;
+  const bool any = std::find(origins.begin(), origins.end(), "*") != origins.end();
+  if (!any && std::find(origins.begin(), origins.end(), *origin) == origins.end()) return false;
   exchange.add_header("Access-Control-Allow-Origin", any ? "*" : *origin);
   if (!any) exchange.add_header("Vary", "Origin");
   exchange.add_header("Access-Control-Expose-Headers", "x-request-id, retry-after");
@@ -151,10 +156,11 @@ void Service::handle(const std::shared_ptr<Exchange>& exchange) {
     return refuse(*exchange, {404, "There is nothing at " + request.path, "not_found_error", "not_found", 0},
                   c.protocol);
   }
+  const auto settings = this->settings();
   const bool guarded =
-      !found->open || (o_.protect_metrics && (path == "/metrics" || path == "/console/state"));
+      !found->open || (settings->protect_metrics && (path == "/metrics" || path == "/console/state"));
   if (guarded) {
-    Result<Caller> caller = keys_.find(bearer(request));
+    Result<Caller> caller = settings->keys.find(bearer(request));
     if (!caller.ok()) {
       calls_.metrics->rejected.add("wrong_key");
       exchange->add_header("WWW-Authenticate", "Bearer");

@@ -20,14 +20,20 @@ struct StaticFile {
   std::string_view bytes;
 };
 
-struct ServiceOptions {
-  std::string version;
+// What may change while the server runs.
+struct ServiceSettings {
   std::vector<std::string> cors_origins;  // "*": any
   int64_t stall_ns = 30'000'000'000;      // work without a step for so long: not ready
   MetricNames metric_names = MetricNames::kOwn;
   bool protect_metrics = false;  // with keys: /metrics and the live view need one too
-  int64_t created = 0;           // seconds; of the model list
+  ApiKeys keys;
+};
+
+struct ServiceOptions {
+  std::string version;
+  int64_t created = 0;  // seconds; of the model list
   std::function<Json()> server_info;
+  std::function<Result<Json>()> reload;  // reads the settings again; what changed. On a worker
   std::function<HttpGauges()> http;
   std::vector<StaticFile> files;  // the console; "/" is the first one
 };
@@ -35,12 +41,16 @@ struct ServiceOptions {
 class Service {
  public:
   // Everything pointed to outlives the service.
-  Service(ServiceOptions options, CallServices calls, ApiKeys keys);
+  Service(ServiceOptions options, CallServices calls, ServiceSettings settings);
 
   void handle(const std::shared_ptr<Exchange>& exchange);
   void on_end(const ExchangeRecord& record);  // for HttpServerOptions::on_end
 
   void set_draining() { draining_ = true; }
+  // From the next request on.
+  void set_settings(ServiceSettings settings) {
+    settings_.set(std::make_shared<const ServiceSettings>(std::move(settings)));
+  }
 
   enum class Progress { kIdle, kOk, kStalled };
   Progress progress(const EngineView& view) const;
@@ -84,11 +94,13 @@ class Service {
   void progress_answer(Context& c);
   void metrics(Context& c);
   void info(Context& c);
+  void reload(Context& c);
   void version(Context& c);
   void ping(Context& c);
   void load(Context& c);
   void props(Context& c);
   void state(Context& c);
+  void recent(Context& c);
   void tokenizer_info(Context& c);
   void abort_request(Context& c);
   void unsupported(Context& c);
@@ -99,9 +111,11 @@ class Service {
   void refuse(Exchange& exchange, const ErrorReply& reply, Protocol protocol);
   static void json(Exchange& exchange, const Json& value, int status = 200);
 
+  std::shared_ptr<const ServiceSettings> settings() const { return settings_.get(); }
+
   ServiceOptions o_;
   CallServices calls_;
-  ApiKeys keys_;
+  Snapshot<ServiceSettings> settings_;
   std::atomic<bool> draining_{false};
 };
 

@@ -30,8 +30,8 @@ void Service::count_tokens(Context& c) {
     // The limit on the answer is no part of a count.
     Json counted = body;
     if (counted.is_object() && !counted.contains("max_tokens")) counted["max_tokens"] = 1;
-    DI_ASSIGN(ProtocolRequest r, convert_messages(counted, calls_.preparer->options().convert));
-    DI_ASSIGN(std::vector<int32_t> ids, calls_.preparer->prompt_ids(r));
+    DI_ASSIGN(ProtocolRequest r, convert_messages(counted, calls_.preparer->get()->options().convert));
+    DI_ASSIGN(std::vector<int32_t> ids, calls_.preparer->get()->prompt_ids(r));
     return messages_token_count(static_cast<int64_t>(ids.size()));
   });
 }
@@ -40,22 +40,22 @@ void Service::tokenize(Context& c) {
   answer_from_body(c, [this](const Json& body) -> Result<std::string> {
     Json filled = body;
     if (filled.is_object() && filled.contains("messages") && !filled.contains("model"))
-      filled["model"] = calls_.preparer->options().models.served.front();
-    DI_ASSIGN(std::vector<int32_t> ids, calls_.preparer->tokenize(filled));
-    return tokenize_object(ids, calls_.preparer->options().context_tokens);
+      filled["model"] = calls_.preparer->get()->options().models.served.front();
+    DI_ASSIGN(std::vector<int32_t> ids, calls_.preparer->get()->tokenize(filled));
+    return tokenize_object(ids, calls_.preparer->get()->options().context_tokens);
   });
 }
 
 void Service::detokenize(Context& c) {
   answer_from_body(c, [this](const Json& body) -> Result<std::string> {
     DI_ASSIGN(std::vector<int32_t> ids, convert_detokenize(body));
-    return detokenize_object(calls_.preparer->options().encoder->tokenizer().decode(ids));
+    return detokenize_object(calls_.preparer->get()->options().encoder->tokenizer().decode(ids));
   });
 }
 
 void Service::render(Context& c) {
   answer_from_body(c, [this](const Json& body) -> Result<std::string> {
-    DI_ASSIGN(Json spans, calls_.preparer->inspect(body));
+    DI_ASSIGN(Json spans, calls_.preparer->get()->inspect(body));
     std::string out;
     append_json(spans, JsonStyle::kCompact, &out);
     return out;
@@ -64,21 +64,23 @@ void Service::render(Context& c) {
 
 void Service::models(Context& c) {
   std::vector<ModelEntry> list;
-  for (const std::string& name : calls_.preparer->options().models.served)
-    list.push_back({name, o_.created, calls_.preparer->options().context_tokens});
+  const auto preparer = calls_.preparer->get();
+  for (const std::string& name : preparer->options().models.served)
+    list.push_back({name, o_.created, preparer->options().context_tokens});
   HttpResponse r;
   r.body = model_list(list, c.protocol);
   c.exchange->respond(std::move(r));
 }
 
 void Service::model(Context& c) {
-  const auto& served = calls_.preparer->options().models.served;
+  const auto preparer = calls_.preparer->get();
+  const auto& served = preparer->options().models.served;
   if (std::find(served.begin(), served.end(), c.rest) == served.end())
     return refuse(
         *c.exchange,
         {404, "The model `" + c.rest + "` does not exist here.", "not_found_error", "model_not_found", 0},
         c.protocol);
-  const int64_t context = calls_.preparer->options().context_tokens;
+  const int64_t context = preparer->options().context_tokens;
   if (c.protocol == Protocol::kMessages)
     return json(*c.exchange,
                 {{"type", "model"}, {"id", c.rest}, {"display_name", c.rest}, {"max_input_tokens", context}});
@@ -92,7 +94,7 @@ void Service::model(Context& c) {
 Service::Progress Service::progress(const EngineView& v) const {
   if (v.busy_ns <= 0) return Progress::kIdle;
   const int64_t silent = v.last_step_age_ns < 0 ? v.busy_ns : std::min(v.busy_ns, v.last_step_age_ns);
-  return silent > o_.stall_ns ? Progress::kStalled : Progress::kOk;
+  return silent > settings()->stall_ns ? Progress::kStalled : Progress::kOk;
 }
 
 bool Service::ready(std::string* why) const {
@@ -125,8 +127,10 @@ Json Service::health() const {
               {"draining", draining_ || v.draining}};
   if (!is_ready) out["reason"] = why;
   // Degraded, not down: answers go on, but what should be kept is not.
-  Status db = calls_.database->health();
-  if (!db.ok()) out["degraded"] = Json::array({"database: " + db.message()});
+  Json degraded = Json::array();
+  if (Status db = calls_.database->health(); !db.ok()) degraded.push_back("database: " + db.message());
+  if (Status log = calls_.log->health(); !log.ok()) degraded.push_back("log: " + log.message());
+  if (!degraded.empty()) out["degraded"] = std::move(degraded);
   return out;
 }
 
@@ -148,8 +152,11 @@ void Service::progress_answer(Context& c) {
 void Service::metrics(Context& c) {
   HttpResponse r;
   r.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  r.body = metrics_text(*calls_.metrics, calls_.generator->view(), o_.http ? o_.http() : HttpGauges(),
-                        calls_.preparer->options().models.served.front(), o_.metric_names);
+  const RecordGauges records{!calls_.database->health().ok(), !calls_.log->health().ok(),
+                             calls_.database->dropped(), calls_.log->lost()};
+  r.body =
+      metrics_text(*calls_.metrics, calls_.generator->view(), o_.http ? o_.http() : HttpGauges(), records,
+                   calls_.preparer->get()->options().models.served.front(), settings()->metric_names);
   c.exchange->respond(std::move(r));
 }
 
@@ -165,7 +172,7 @@ void Service::state(Context& c) {
   out["counters"] = std::move(counters);
   out["gauges"] = std::move(gauges);
   auto quantiles = [](const Histogram& h) {
-    return Json{{"count", h.count()}, {"p50", h.quantile(0.5)}, {"p99", h.quantile(0.99)}};
+    return Json{{"count", h.count()}, {"sum", h.sum()}, {"p50", h.quantile(0.5)}, {"p99", h.quantile(0.99)}};
   };
   out["ttft_s"] = quantiles(m.ttft);
   out["inter_token_s"] = quantiles(m.inter_token);
@@ -173,8 +180,31 @@ void Service::state(Context& c) {
   json(*c.exchange, out);
 }
 
+void Service::recent(Context& c) {
+  const std::string id = query_value(c.exchange->request().query, "id");
+  json(*c.exchange, {{"requests", calls_.recent->json(c.caller.tenant, id)}});
+}
+
 void Service::info(Context& c) {
   json(*c.exchange, o_.server_info ? o_.server_info() : Json::object());
+}
+
+void Service::reload(Context& c) {
+  auto exchange = c.exchange;
+  auto loop = exchange->loop();
+  calls_.background([this, exchange, loop, protocol = c.protocol] {
+    auto result = std::make_shared<Result<Json>>(
+        o_.reload ? o_.reload()
+                  : Result<Json>(error(Code::kUnsupported, "this server has no settings to read again")));
+    loop->post([exchange, result, protocol, this] {
+      if (!result->ok()) {
+        return refuse(*exchange,
+                      {400, result->status().message(), "invalid_request_error", "settings_refused", 0},
+                      protocol);
+      }
+      json(*exchange, **result);
+    });
+  });
 }
 
 void Service::version(Context& c) {
@@ -190,7 +220,8 @@ void Service::load(Context& c) {
 }
 
 void Service::props(Context& c) {
-  const PrepareOptions& p = calls_.preparer->options();
+  const auto preparer = calls_.preparer->get();
+  const PrepareOptions& p = preparer->options();
   json(*c.exchange,
        {{"default_generation_settings",
          {{"n_ctx", p.context_tokens}, {"temperature", p.default_temperature}, {"top_p", p.default_top_p}}},
@@ -199,7 +230,8 @@ void Service::props(Context& c) {
 }
 
 void Service::tokenizer_info(Context& c) {
-  const Tokenizer& t = calls_.preparer->options().encoder->tokenizer();
+  const auto preparer = calls_.preparer->get();
+  const Tokenizer& t = preparer->options().encoder->tokenizer();
   Json added = Json::array();
   for (const AddedToken& a : t.added_tokens()) {
     if (a.text.find("place▁holder") == std::string::npos)

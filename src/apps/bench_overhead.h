@@ -1,0 +1,27 @@
+// What the server adds to the engine: the same requests to two engines of the same model, one called
+// directly, one behind HTTP with streams, in alternating rounds. Source: issue "the server", done when.
+// Errors: those of loading a model; kIo. Threads: one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "text/json.h"
+
+namespace deepinfer {
+
+struct OverheadOptions {
+  std::string model;  // empty: the small one that ships
+  int64_t streams = 16, tokens = 128, rounds = 9, threads = 0;
+};
+struct OverheadReport {
+  std::vector<double> direct_s, http_s;  // of each round: from the first request to the last token
+  int64_t tokens = 0;                    // of a round
+  double median_added = 0, least_added = 0, most_added = 0;  // share, of the pairs
+};
+// The answers must have the same number of tokens both ways; kInvalidData if not.
+Result<OverheadReport> bench_overhead(const OverheadOptions& options);
+Json to_json(const OverheadReport& report, const OverheadOptions& options);
+
+}  // namespace deepinfer
