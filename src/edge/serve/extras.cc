@@ -32,6 +32,7 @@ class Reader {
       out_.priority = static_cast<int>(v->get<int64_t>());
     }
     out_.timeout_ms = f_.count("timeout_ms");
+    out_.max_completion_tokens = f_.count("max_completion_tokens");
     DI_TRY(f_.status());
     DI_TRY(structured());
     return std::move(out_);

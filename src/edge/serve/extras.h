@@ -22,6 +22,7 @@ struct Extras {
   std::optional<int> priority;
   std::string cache_salt;
   std::optional<int64_t> timeout_ms;
+  std::optional<int64_t> max_completion_tokens;  // what newer clients send for max_tokens
   std::optional<ConstraintSpec> constraint;
 };
 Result<Extras> read_extras(const Json& body, int64_t vocab_size);

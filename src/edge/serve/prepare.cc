@@ -176,10 +176,11 @@ Status Preparer::finish(const InferenceOptions& inference, bool thinking, const 
                         Prepared* out) const {
   GenerationRequest& g = out->generation;
   const int64_t prompt = static_cast<int64_t>(g.prompt.size());
-  if (o_.max_output_tokens > 0 && inference.max_tokens.value_or(0) > o_.max_output_tokens)
-    return refuse("max_tokens {} is above this server's limit of {}", *inference.max_tokens,
-                  o_.max_output_tokens);
-  auto most = resolve_max_tokens(inference.max_tokens, thinking, prompt, o_.context_tokens);
+  const std::optional<int64_t> asked =
+      inference.max_tokens ? inference.max_tokens : extras.max_completion_tokens;
+  if (o_.max_output_tokens > 0 && asked.value_or(0) > o_.max_output_tokens)
+    return refuse("max_tokens {} is above this server's limit of {}", *asked, o_.max_output_tokens);
+  auto most = resolve_max_tokens(asked, thinking, prompt, o_.context_tokens);
   if (!most.ok()) return most.status();
   g.max_tokens = o_.max_output_tokens > 0 ? std::min(*most, o_.max_output_tokens) : *most;
   if (g.max_tokens < 1) return refuse("max_tokens must be at least 1");
