@@ -2,6 +2,7 @@
 #include "policy/decode_balancer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 
@@ -84,21 +85,31 @@ bool fewer(int64_t a1, int64_t a2, int64_t b1, int64_t b2) {
 
 int choose(const DecodeConfig& c, const View& v, const WaitingDecode& w, double limit, int next) {
   const size_t n = v.g.ranks.size();
-  int low = -1, best = -1;
-  for (size_t k = 0; k < n; ++k) {
-    const size_t i = c.rule == DecodeRule::kRoundRobin ? (k + static_cast<size_t>(next)) % n : k;
-    const RankLoad& r = v.at(i);
-    if (r.free_tokens < w.tokens + c.reserve_tokens) continue;
-    if (c.rule == DecodeRule::kRoundRobin) return static_cast<int>(i);
-    if (c.rule != DecodeRule::kTokensOnly &&
-        (c.rule == DecodeRule::kCountOnly || static_cast<double>(r.tokens + w.tokens) <= limit)) {
-      const RankLoad* l = low >= 0 ? &v.at(static_cast<size_t>(low)) : nullptr;
-      if (l == nullptr || fewer(r.requests, r.tokens, l->requests, l->tokens)) low = static_cast<int>(i);
+  const int64_t need = w.tokens + c.reserve_tokens;
+  if (c.rule == DecodeRule::kRoundRobin) {
+    for (size_t k = 0; k < n; ++k) {
+      const size_t i = (k + static_cast<size_t>(next)) % n;
+      if (v.at(i).free_tokens >= need) return static_cast<int>(i);
     }
-    const RankLoad* b = best >= 0 ? &v.at(static_cast<size_t>(best)) : nullptr;
-    if (b == nullptr || fewer(r.tokens, r.requests, b->tokens, b->requests)) best = static_cast<int>(i);
+    return -1;
   }
-  return low >= 0 ? low : best;
+  // A rank is low while tokens + length <= limit, in whole tokens. The comparison rules are limits at the
+  // ends.
+  int64_t low_upto = static_cast<int64_t>(std::floor(limit)) - w.tokens;
+  if (c.rule == DecodeRule::kCountOnly) low_upto = INT64_MAX;
+  if (c.rule == DecodeRule::kTokensOnly) low_upto = -1;
+  const RankLoad* ranks = v.changed.empty() ? v.g.ranks.data() : v.changed.data();
+  const RankLoad *low = nullptr, *best = nullptr;
+  for (const RankLoad* r = ranks; r != ranks + n; ++r) {
+    if (r->free_tokens < need) continue;
+    if (r->tokens <= low_upto &&
+        (low == nullptr || fewer(r->requests, r->tokens, low->requests, low->tokens)))
+      low = r;
+    if (low == nullptr && (best == nullptr || fewer(r->tokens, r->requests, best->tokens, best->requests)))
+      best = r;
+  }
+  const RankLoad* chosen = low != nullptr ? low : best;
+  return chosen != nullptr ? static_cast<int>(chosen - ranks) : -1;
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ int decide_push(const PrefillBalancerState& s, std::span<const PushOffer> offers
   double best_score = 0, best_load = 0;
   for (size_t i = 0; i < s.engines.size(); ++i) {
     if (!s.engines[i].open) continue;
-    const double load = s.engines[i].total_ns;
+    const double load = s.engines[i].total_ns / s.config.ranks;
     double score = load;
     if (s.config.rule == PrefillRule::kAffinity) score = load + offers[i].work_ns;
     if (s.config.rule == PrefillRule::kAffinityOnly) score = -static_cast<double>(offers[i].hit_tokens);

@@ -27,6 +27,7 @@ struct PrefillConfig {
   PrefillRule rule = PrefillRule::kPull;
   TierConfig tiers;
   int64_t read_queue_ns = 2'000'000'000;  // an engine that waits longer for its reads is second choice
+  double ranks = 1;                       // of an engine, that share its work
   double most_outstanding_ns = 0;         // takes nothing beyond it; 0: the tier quotas alone
 };
 

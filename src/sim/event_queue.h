@@ -22,6 +22,7 @@ class EventQueue {
   bool empty() const { return heap_.empty(); }
   size_t size() const { return heap_.size(); }
   int64_t next_ns() const { return heap_[0].at_ns; }
+  const SimEvent& peek() const { return heap_[0]; }
   void push(int64_t at_ns, uint16_t kind, uint32_t who, uint32_t generation = 0, uint16_t part = 0) {
     size_t i = heap_.size();
     SimEvent e{at_ns, order_++, kind, part, who, generation};

@@ -19,52 +19,33 @@ SeqId seq_of(uint32_t slot, uint32_t generation) {
   return SeqId{(uint64_t{generation} << 32) | slot};
 }
 
-template <typename State>
-void reset(State* s) {
-  auto outbox = std::move(s->outbox);
-  outbox.clear();
-  *s = State{};
-  s->outbox = std::move(outbox);
-}
-
 }  // namespace
 
-// Everything the machines say is heard at once: what delays there are, the caller has added already.
-void Fleet::pass_messages(Live* l, bool finished) {
-  for (;;) {
-    if (!l->control.outbox.empty()) {
-      const policy::TransferMessage m = l->control.outbox.back();
-      l->control.outbox.pop_back();
-      if (m.to == Party::kSource) {
+// Lets one machine begin, and hears everything they say to each other at once: what delays there are, the
+// caller has added already. The outboxes are lent, so that a request at rest owns no memory of its own.
+template <typename Begin>
+void Fleet::converse(Live* l, Begin begin) {
+  std::vector<policy::TransferMessage>* const boxes[] = {&l->control.outbox, &l->source.outbox,
+                                                         &l->destination.outbox};
+  for (int i = 0; i < 3; ++i) boxes[i]->swap(boxes_[i]);
+  begin();
+  for (bool said = true; said;) {
+    said = false;
+    for (auto* box : boxes) {
+      if (box->empty()) continue;
+      said = true;
+      const policy::TransferMessage m = box->back();
+      box->pop_back();
+      if (m.to == Party::kControl) {
+        policy::apply(&l->control, m);
+      } else if (m.to == Party::kSource) {
         policy::apply(&l->source, m);
       } else {
         policy::apply(&l->destination, m);
       }
-    } else if (!l->source.outbox.empty()) {
-      const policy::TransferMessage m = l->source.outbox.back();
-      l->source.outbox.pop_back();
-      if (m.to == Party::kControl) {
-        policy::apply(&l->control, m);
-      } else {
-        policy::apply(&l->destination, m);
-      }
-    } else if (!l->destination.outbox.empty()) {
-      const policy::TransferMessage m = l->destination.outbox.back();
-      l->destination.outbox.pop_back();
-      if (m.to == Party::kControl) {
-        policy::apply(&l->control, m);
-      } else {
-        policy::apply(&l->source, m);
-      }
-    } else {
-      break;
     }
   }
-  if (finished) {
-    check(l->control.phase == policy::ControlPhase::kDone && policy::settled(l->control),
-          "a finished hand-off is settled");
-    check(!l->source.pinned && !l->destination.reserved, "nothing stays pinned");
-  }
+  for (int i = 0; i < 3; ++i) boxes[i]->swap(boxes_[i]);
 }
 
 // Chooses where it will decode when its prompt begins, so that layers can be sent as they come.
@@ -86,12 +67,11 @@ void Fleet::place(int group) {
     const uint32_t slot = static_cast<uint32_t>(raw(a.seq));
     Live& l = live_[slot];
     l.decode_rank = a.rank;
-    reset(&l.control);
-    reset(&l.source);
-    reset(&l.destination);
+    l.control = {};
+    l.source = {};
+    l.destination = {};
     l.control.prompt_tokens = l.input;
-    policy::apply(&l.control, policy::ControlEvent::kBegin);
-    pass_messages(&l, false);
+    converse(&l, [&] { policy::apply(&l.control, policy::ControlEvent::kBegin); });
     check(l.source.pinned && l.destination.reserved, "a prepared hand-off is held at both ends");
     // The prompt was done before there was a place: it has waited here.
     if (l.stage == Stage::kHandOff && l.ready_ns <= now_) events_.push(now_, kHandOff, slot, l.generation);
@@ -108,8 +88,7 @@ void Fleet::hand_off(uint32_t slot) {
     return;
   }
   if (l.decode_rank < 0) return;  // place() comes back to it
-  policy::apply(&l.source, policy::SourceEvent::kComputed);
-  pass_messages(&l, false);
+  converse(&l, [&] { policy::apply(&l.source, policy::SourceEvent::kComputed); });
   check(policy::may_emit(l.destination) && !l.source.pinned, "after the commit the destination owns");
   join(slot);
 }
@@ -120,8 +99,7 @@ void Fleet::join(uint32_t slot) {
   Group& g = groups_[at(l.group)];
   l.stage = Stage::kDecode;
   l.first_token_ns = now_;
-  policy::apply(&l.destination, policy::DestinationEvent::kEmit);
-  pass_messages(&l, false);
+  converse(&l, [&] { policy::apply(&l.destination, policy::DestinationEvent::kEmit); });
   const double pace =
       std::max(1.0, config_.tokens_per_step * (1 + config_.tokens_spread * random_.roughly_normal()));
   const double steps = static_cast<double>(l.output - 1) / pace;
@@ -180,6 +158,7 @@ void Fleet::end_decode(int group) {
   while (!g.endings.empty() && g.endings.top().step <= g.step) {
     const Ending e = g.endings.top();
     g.endings.pop();
+    if (!g.endings.empty()) __builtin_prefetch(&live_[g.endings.top().slot]);
     if (live_[e.slot].generation == e.generation) complete(e.slot);
   }
   place(group);
@@ -189,8 +168,10 @@ void Fleet::end_decode(int group) {
 void Fleet::complete(uint32_t slot) {
   Live& l = live_[slot];
   const int group = l.group;
-  policy::apply(&l.destination, policy::DestinationEvent::kEmitLast);
-  pass_messages(&l, true);
+  converse(&l, [&] { policy::apply(&l.destination, policy::DestinationEvent::kEmitLast); });
+  check(l.control.phase == policy::ControlPhase::kDone && policy::settled(l.control),
+        "a finished hand-off is settled");
+  check(!l.source.pinned && !l.destination.reserved, "nothing stays pinned");
   ++out_.events;  // a completion, found at the end of a step
   Group& g = groups_[at(group)];
   policy::RankLoad& rank = g.ranks[at(l.decode_rank)];

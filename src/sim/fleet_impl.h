@@ -119,7 +119,8 @@ class Fleet {
   void end_decode(int group);
   void complete(uint32_t slot);
   void release(uint32_t slot);
-  void pass_messages(Live* r, bool finished);
+  template <typename Begin>
+  void converse(Live* r, Begin begin);
   double rank_cost(const policy::RankLoad& load) const {
     return config_.decode.step_ns(static_cast<double>(load.requests), static_cast<double>(load.tokens));
   }
@@ -138,6 +139,7 @@ class Fleet {
   std::vector<Engine> engines_;
   std::vector<Group> groups_;
   std::deque<int> hungry_;
+  std::vector<policy::TransferMessage> boxes_[3];        // outboxes, lent to the machines that speak
   std::vector<std::pair<uint32_t, uint32_t>> stranded_;  // (slot, generation): no engine was open to push to
   std::vector<double> moe_steps_;
   SimRequest next_;

@@ -59,7 +59,10 @@ void Workload::play(const SessionMix& mix, int sessions, Random* random) {
   const SessionShape& g = mix.shape;
   kinds_.emplace_back();
   kinds_.back().mix = mix;
-  kinds_.back().gap_mu = std::log(mix.gap_median_s);
+  constexpr int kGaps = 16384;  // fine enough for the last ten-thousandth
+  for (int i = 0; i < kGaps; ++i) {
+    kinds_.back().gaps_s.push_back(random->log_normal(std::log(mix.gap_median_s), mix.gap_sigma));
+  }
   std::vector<Turn>& turns = kinds_.back().turns;
   for (int s = 0; s < sessions; ++s) {
     int64_t context = g.system_tokens, stored = g.system_tokens, windows[2] = {0, 0};
@@ -106,7 +109,8 @@ bool Workload::next(SimRequest* out) {
   // The shared beginning is used all the time and never expires.
   out->stored_tokens = t.system;
   if (t.first) return true;
-  const double gap_s = random_.log_normal(kind.gap_mu, kind.mix.gap_sigma);
+  const double gap_s =
+      kind.gaps_s[static_cast<size_t>(random_.in(0, static_cast<int64_t>(kind.gaps_s.size()) - 1))];
   out->gap_ns = whole(gap_s);
   if (gap_s >= config_.ttl_s) return true;
   out->stored_tokens = t.stored;

@@ -67,7 +67,8 @@ class Workload {
   };
   struct Kind {
     std::vector<Turn> turns;
-    double share_upto = 0, gap_mu = 0;
+    double share_upto = 0;
+    std::vector<double> gaps_s;  // drawn once; each request takes one of them
     SessionMix mix;
   };
   void play(const SessionMix& mix, int sessions, Random* random);
