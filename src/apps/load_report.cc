@@ -69,7 +69,9 @@ double clean_rate(const LoadResult& result) {
 }
 
 void add_requests(const LoadGoals& goals, const LoadResult& result, LoadReport* out) {
-  std::vector<double> ttft, tpot, itl, e2e;
+  std::vector<double> ttft, tpot, itl, e2e, short_ttft;
+  int64_t longest = 0;
+  for (const RequestRecord& r : result.requests) longest = std::max(longest, r.prompt_tokens);
   for (const RequestRecord& r : result.requests) {
     if (!r.well()) {
       ++out->failed;
@@ -80,6 +82,7 @@ void add_requests(const LoadGoals& goals, const LoadResult& result, LoadReport* 
                                             static_cast<double>(r.output_tokens - 1)
                                       : 0;
     ttft.push_back(first);
+    if (16 * r.prompt_tokens <= longest) short_ttft.push_back(first);
     e2e.push_back(all);
     if (r.output_tokens > 1) tpot.push_back(each);
     for (int64_t g : r.gaps_ns) itl.push_back(ms(g));
@@ -93,6 +96,7 @@ void add_requests(const LoadGoals& goals, const LoadResult& result, LoadReport* 
     out->accepted += r.accepted;
   }
   out->ttft_ms = quantiles(std::move(ttft));
+  out->short_ttft_ms = quantiles(std::move(short_ttft));
   out->tpot_ms = quantiles(std::move(tpot));
   out->itl_ms = quantiles(std::move(itl));
   out->e2e_ms = quantiles(std::move(e2e));
@@ -164,6 +168,7 @@ nlohmann::ordered_json to_json(const LoadReport& r) {
   j["failed"] = r.failed;
   j["window_s"] = r.seconds;
   j["ttft_ms"] = q(r.ttft_ms);
+  if (r.short_ttft_ms.count > 0) j["short_prompt_ttft_ms"] = q(r.short_ttft_ms);
   j["tpot_ms"] = q(r.tpot_ms);
   j["itl_ms"] = q(r.itl_ms);
   j["e2e_ms"] = q(r.e2e_ms);
@@ -197,6 +202,7 @@ std::string to_table(const LoadReport& r) {
     s += fmt::format("{:<22}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n", what, q.p50, q.p95, q.p99, q.most);
   };
   line("time to first token", r.ttft_ms);
+  if (r.short_ttft_ms.count > 0) line("  of short prompts", r.short_ttft_ms);
   line("time per output token", r.tpot_ms);
   line("between events", r.itl_ms);
   line("end to end", r.e2e_ms);
@@ -223,19 +229,19 @@ std::string csv_head() {
          "tpot_p50_ms,tpot_p95_ms,tpot_p99_ms,e2e_p50_ms,e2e_p99_ms,tokens_per_s,tokens_per_s_clean,per_user_"
          "tokens_per_s,"
          "uncached_prompt_tokens_per_s,goodput_rps,hit_tokens,prompt_tokens,accepted,drafted,scheduler_share,"
-         "overlap_share\n";
+         "overlap_share,short_ttft_p50_ms,short_ttft_p99_ms\n";
 }
 
 std::string csv_line(const LoadReport& r, const std::string& point) {
   return fmt::format(
       "{},{},{},{},{},{},{},{:.4f},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{:.4f},{:.3f},{:.3f},{:.2f},{:.2f},{:."
       "2f},{:.2f},"
-      "{:.4f},{},{},{},{},{:.5f},{:.4f}\n",
+      "{:.4f},{},{},{},{},{:.5f},{:.4f},{:.3f},{:.3f}\n",
       point, r.workload, r.open_loop ? "open" : "closed", r.concurrency, r.max_running, r.requests, r.failed,
       r.seconds, r.ttft_ms.p50, r.ttft_ms.p95, r.ttft_ms.p99, r.tpot_ms.p50, r.tpot_ms.p95, r.tpot_ms.p99,
       r.e2e_ms.p50, r.e2e_ms.p99, r.tokens_per_s, r.tokens_per_s_clean, per(1e3, r.tpot_ms.p50),
       r.uncached_tokens_per_s, r.goodput_rps, r.hit_tokens, r.prompt_tokens, r.accepted, r.drafted,
-      r.scheduler_share, r.overlap_share);
+      r.scheduler_share, r.overlap_share, r.short_ttft_ms.p50, r.short_ttft_ms.p99);
 }
 
 }  // namespace deepinfer

@@ -29,8 +29,9 @@ struct LoadReport {
   int64_t sessions = 0, requests = 0, good = 0, failed = 0;
   double seconds = 0;  // first submission to last finish: the full window
   Quantiles ttft_ms, tpot_ms, itl_ms,
-      e2e_ms;                     // of requests that ended well; TTFT and E2E from the wanted arrival
-  double tokens_per_s = 0;        // output tokens of the full window
+      e2e_ms;               // of requests that ended well; TTFT and E2E from the wanted arrival
+  Quantiles short_ttft_ms;  // of prompts of at most a sixteenth of the longest; empty where all are alike
+  double tokens_per_s = 0;  // output tokens of the full window
   double tokens_per_s_clean = 0;  // of the window in which at least half of the concurrency was busy; 0: none
   double prompt_tokens_per_s = 0, uncached_tokens_per_s = 0;
   double goodput_rps = 0;

@@ -48,6 +48,32 @@ TEST(LoadWorkload, ShapesShareWhatTheyShouldAndFitTheContext) {
   EXPECT_NEAR(static_cast<double>(docs.sessions.back().start_ns) / 1e9, 40, 8);
 }
 
+TEST(LoadWorkload, ShortChatsStandBehindLongPrompts) {
+  LoadSpec o = spec(LoadKind::kBehind);
+  o.shrink = 1;
+  o.context_tokens = 4000;
+  Workload w = *make_workload(o);
+  for (size_t i = 0; i < w.sessions.size(); ++i)
+    EXPECT_EQ(w.sessions[i].turns[0].input.size(), i % 8 == 0 ? 3000u : 64u) << i;
+  EXPECT_EQ(w.name, "behind");
+}
+
+TEST(LoadReport, ShortPromptsAreToldApart) {
+  LoadResult result;
+  for (int i = 0; i < 4; ++i) {
+    RequestRecord r;
+    r.prompt_tokens = i == 0 ? 3200 : 200;
+    r.output_tokens = 2;
+    r.times.first_token_ns = (i == 0 ? 90 : i) * 1'000'000;
+    r.times.finished_ns = r.times.first_token_ns + 1'000'000;
+    result.requests.push_back(r);
+  }
+  LoadReport r = make_report({}, {}, {}, result);
+  EXPECT_EQ(r.short_ttft_ms.count, 3);
+  EXPECT_DOUBLE_EQ(r.short_ttft_ms.p50, 2);
+  EXPECT_DOUBLE_EQ(r.ttft_ms.most, 90);
+}
+
 TEST(LoadWorkload, BadSpecsAreErrors) {
   LoadSpec s = spec(LoadKind::kChat);
   s.shrink = 0.5;

@@ -20,8 +20,9 @@ Result<LoadKind> load_kind(const std::string& name) {
   if (name == "agent") return LoadKind::kAgent;
   if (name == "documents") return LoadKind::kDocuments;
   if (name == "uniform") return LoadKind::kUniform;
+  if (name == "behind") return LoadKind::kBehind;
   return error(Code::kNotFound,
-               "no workload '{}'; there are chat, agent, documents, uniform, and trace files", name);
+               "no workload '{}'; there are chat, agent, documents, uniform, behind, and trace files", name);
 }
 
 namespace {
@@ -42,6 +43,8 @@ Shape shape_of(const LoadSpec& s) {
       return {4000, 200, 2000, 200, 4000, 100, 500, 40, 100000, 0};
     case LoadKind::kDocuments:
       return {0, 20000, 200000, 0, 0, 100, 500, 1, 0, 0.22};
+    case LoadKind::kBehind:
+      return {0, 64, 64, 0, 0, 16, 16, 1, 0, 0};
     case LoadKind::kUniform:
       return {0,
               s.input_tokens,
@@ -72,6 +75,8 @@ class Maker {
       } else {
         s = session(system);
       }
+      if (spec_.kind == LoadKind::kBehind && i % 8 == 0)
+        s.turns[0].input = tokens(spec_.context_tokens * 3 / 4);
       if (spec_.sessions_per_s > 0) at += random_.exponential(1e9 / spec_.sessions_per_s);
       s.start_ns = static_cast<int64_t>(at);
       w.sessions.push_back(std::move(s));
@@ -136,6 +141,7 @@ Result<Workload> make_workload(const LoadSpec& spec) {
   const char* name = spec.kind == LoadKind::kChat        ? "chat"
                      : spec.kind == LoadKind::kAgent     ? "agent"
                      : spec.kind == LoadKind::kDocuments ? "documents"
+                     : spec.kind == LoadKind::kBehind    ? "behind"
                                                          : "uniform";
   return Maker(spec).make(name);
 }

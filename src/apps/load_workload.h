@@ -30,7 +30,9 @@ struct Workload {
   int64_t first_prompt_tokens() const;  // of all sessions
 };
 
-enum class LoadKind { kChat, kAgent, kDocuments, kUniform };
+// kBehind: short chats (64 tokens in, 16 out) while every eighth session is a prompt of three quarters of the
+// context.
+enum class LoadKind { kChat, kAgent, kDocuments, kUniform, kBehind };
 // kNotFound names the words there are.
 Result<LoadKind> load_kind(const std::string& name);
 
