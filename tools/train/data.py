@@ -7,6 +7,7 @@ import torch
 from tokenizers import Tokenizer
 
 import skills
+import words
 from template import BOS, EOS
 
 BOS_ID, EOS_ID, PAD_ID = 0, 1, 2
@@ -60,6 +61,7 @@ class Stream:
         suffix = "_heldout" if held else ""
         self.text = {n: corpus_tokens(encoder, corpus, n + suffix) for n in ("prose", "code")} if share_text else {}
         self.waiting = []
+        self.supply = 0 if held else words.load_supply(corpus)      # corpus words of the training side, 0 without a corpus
 
     def item(self):
         name = self.rng.choices(list(self.mix), list(self.mix.values()))[0]

@@ -314,7 +314,9 @@ def train(args):
     probes = [IndexerLoss(model.cfg) for _ in workers] if stage.get("indexer", True) else None
     rng = random.Random(args.seed + step)
     total = sum(p.numel() for p in model.parameters())
-    say(event="start", stage=args.stage, parameters=total, **stage)
+    say(event="start", stage=args.stage, parameters=total, supply=stream.supply, **stage)
+    if not stream.supply:
+        say(event="no corpus", note="training words come from the base lists and invented words only")
 
     t0 = last_log = last_save = last_eval = time.time()
     sums, tokens_since = {}, 0

@@ -2,8 +2,14 @@
 
 Pseudo-words come from a syllable grammar; whether a word is held out is a hash of the word, so training and evaluation
 can draw from one endless supply and stay disjoint.
+
+The training side additionally draws most of its words from the corpus (load_supply) and invents strings of other shapes: with a
+hundred words per list a small model learns the words instead of the skill. The held-out side never sees any of that.
 """
+from collections import Counter
 import hashlib
+import os
+import re
 
 NAMES = """Anna Ben Clara David Elena Felix Greta Hugo Ivan Julia Karl Laura Marco Nina Oscar Paula Quinn Rosa Simon Tara
 Umar Vera Walter Xenia Yusuf Zoe Adam Bella Carlos Diana Emil Fiona George Hannah Igor Jasmin Kevin Lena Martin Nora Otto
@@ -52,13 +58,55 @@ LISTS = {name: split(globals()[name]) for name in
          ("NAMES", "SURNAMES", "CITIES", "NOUNS", "ADJECTIVES", "VERBS")}
 
 
+SUPPLY_SIZE, BASE_SHARE = 12000, 0.4
+POOLS = {name: train for name, (train, _) in LISTS.items()}      # what the training side draws from
+
+
+def never_held(word):
+    """Training may use the word in every spelling it could be given."""
+    return not any(held_out(w) for w in (word, word.lower(), word.capitalize()))
+
+
+def corpus_words(text):
+    """The most frequent alphabetic words of a text that training may use, most frequent first, lower-case."""
+    counts = Counter()
+    for word, n in Counter(re.findall(r"\b[A-Za-z]{2,12}\b", text)).items():
+        counts[word.lower()] += n
+    return [w for w, n in counts.most_common() if n >= 2 and never_held(w)][:SUPPLY_SIZE]
+
+
+def set_supply(words):
+    """Every training list becomes its own words (BASE_SHARE of the draws) and the supply, capitalised for names and places."""
+    for name, (train, _) in LISTS.items():
+        share = round(len(words) / len(train) * BASE_SHARE / (1 - BASE_SHARE))
+        capital = name in ("NAMES", "SURNAMES", "CITIES")
+        POOLS[name] = train * max(1, share) + [w.capitalize() if capital else w for w in words]
+
+
+def load_supply(folder):
+    """Takes the supply from the prose of the corpus (counted once, kept beside it). Returns its size; 0 without a corpus."""
+    path, text = os.path.join(folder, "words.txt"), os.path.join(folder, "prose.txt")
+    if not os.path.exists(path):
+        if not os.path.exists(text):
+            return 0
+        with open(text, encoding="utf-8") as f:
+            found = corpus_words(f.read())
+        with open(path + ".tmp", "w", encoding="utf-8") as f:
+            f.write("\n".join(found) + "\n")
+        os.replace(path + ".tmp", path)
+    with open(path, encoding="utf-8") as f:
+        supply = [w for w in f.read().split() if never_held(w)]
+    set_supply(supply)
+    return len(supply)
+
+
 class Words:
     """Draws words from the training or the held-out side."""
 
     def __init__(self, rng, held):
         self.rng, self.held = rng, held
-        for name, (train, test) in LISTS.items():
-            setattr(self, name.lower(), test if held else train)
+        for name, (_, test) in LISTS.items():
+            setattr(self, name.lower(), test if held else POOLS[name])
 
     def pick(self, words):
         return self.rng.choice(words)
@@ -67,6 +115,8 @@ class Words:
         return self.rng.choice(self.names)
 
     def pseudo(self, capital=False):
+        if not self.held and self.rng.random() < 0.4:
+            return self.odd(capital)
         while True:
             parts = []
             for _ in range(self.rng.choice((1, 2, 2, 2, 3))):
@@ -74,6 +124,27 @@ class Words:
             word = "".join(parts) + self.rng.choice(CODAS)
             if len(word) > 3 and held_out(word) == self.held:
                 return word.capitalize() if capital else word
+
+    def odd(self, capital=False):
+        """Training side only: an invented string of another shape than the syllable grammar's."""
+        r = self.rng
+        letters = lambda n, of="abcdefghijklmnopqrstuvwxyz": "".join(r.choice(of) for _ in range(n))  # noqa: E731
+        while True:
+            shape = r.random()
+            if shape < 0.4:
+                word = letters(r.randint(3, 9))
+            elif shape < 0.55:
+                word = "".join(r.choice((c, c.upper())) for c in letters(r.randint(3, 7)))
+            elif shape < 0.7:
+                word = letters(r.randint(2, 6), "abcdefghijklmnopqrstuvwxyz0123456789")
+            elif shape < 0.8:
+                word = letters(r.randint(2, 4)) + "-" + letters(r.randint(2, 4), r.choice(("0123456789", "abcdefghijklmnopqrstuvwxyz")))
+            elif shape < 0.9:
+                word = r.choice(self.nouns) + r.choice(("_", "-", "")) + r.choice(self.verbs)
+            else:
+                word = r.choice(self.nouns) + str(r.randint(0, 999))
+            if not word[0].isdigit() and never_held(word):
+                return word[0].upper() + word[1:] if capital else word
 
     def word(self):
         """A word for lists and texts: mostly known, sometimes invented."""
