@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import random
 
 from skills_json import extraction, tool_call
-from skills_text import needle, recall, story, world, chat
+from skills_text import SMALL, needle, recall, story, world, chat
 from template import pj, render
 from words import Words
 
@@ -93,7 +93,7 @@ def arithmetic(w):
             a, b = w.rng.randint(0, 10), w.rng.randint(0, 10)
             steps = None
         sign = w.pick(("*", "*", "×", "times"))
-        return one_turn("arithmetic", w.template(ASK).format(e=f"{a} {sign} {b}"), a * b, steps)
+        return one_turn("arithmetic", w.ask(ASK).format(e=f"{a} {sign} {b}"), a * b, steps)
     a, b = pair(w, 0, 99)
     if kind == "sub" and a < b and (thinking or w.rng.random() < 0.7):
         a, b = b, a
@@ -101,10 +101,10 @@ def arithmetic(w):
     answer = a + b if kind == "add" else a - b
     if w.rng.random() < 0.2 and answer >= 0:
         stories = ADD_STORY if kind == "add" else SUB_STORY
-        text = w.template(stories).format(n=w.name(), m=w.name(), a=a, b=b, o=w.pick(w.nouns))
+        text = w.ask(stories).format(n=w.name(), m=w.name(), a=a, b=b, o=w.pick(w.nouns))
         return one_turn("arithmetic", text, answer, steps)
     words = {"add": ("+", "+", "+", "plus"), "sub": ("-", "-", "-", "minus")}[kind]
-    return one_turn("arithmetic", w.template(ASK).format(e=f"{a} {w.pick(words)} {b}"), answer, steps)
+    return one_turn("arithmetic", w.ask(ASK).format(e=f"{a} {w.pick(words)} {b}"), answer, steps)
 
 
 # ---- copying and editing ----------------------------------------------------------------------------------------
@@ -149,7 +149,8 @@ def text_of(w, n):
 
 
 def copy_edit(w):
-    words = text_of(w, length(w, 3, 12))
+    wide = not w.held and w.rng.random() < 0.2
+    words = text_of(w, length(w, 2, 16) if wide else length(w, 3, 12))
     text = " ".join(words)
     kind = w.rng.choice(("copy", "copy", "replace", "replace", "delete", "reverse", "append", "prepend", "commas", "first", "last"))
     x = w.pick(words)
@@ -167,7 +168,7 @@ def copy_edit(w):
         "last": (LAST, words[-1])}[kind]
     if kind in ("append", "prepend"):
         x = y
-    return one_turn("copy_edit", w.template(templates).format(x=x, y=y, t=text + end), answer)
+    return one_turn("copy_edit", w.ask(templates, quotes=True).format(x=x, y=y, t=text + end), answer)
 
 
 # ---- counting and sorting ---------------------------------------------------------------------------------------
@@ -184,11 +185,11 @@ def counting(w):
     if kind == "range":
         a = w.rng.randint(0, 60)
         b = a + length(w, 3, 15)
-        return one_turn("counting", w.template(UP_TO).format(a=a, b=b), ", ".join(map(str, range(a, b + 1))))
+        return one_turn("counting", w.ask(UP_TO).format(a=a, b=b), ", ".join(map(str, range(a, b + 1))))
     if kind == "items":
         items = text_of(w, length(w, 2, 12))
         steps = " ".join(f"{x} {i + 1}" for i, x in enumerate(items)) if w.rng.random() < 0.5 else None
-        return one_turn("counting", w.template(COUNT).format(t=", ".join(items)), len(items), steps)
+        return one_turn("counting", w.ask(COUNT, quotes=True).format(t=", ".join(items)), len(items), steps)
     kinds = text_of(w, w.rng.randint(2, 4))
     items = [w.pick(kinds) for _ in range(length(w, 4, 12))]
     x = w.pick(kinds)
@@ -200,7 +201,7 @@ def counting(w):
             seen += item == x
             parts.append(f"{item} {seen}")
         steps = " ".join(parts)
-    return one_turn("counting", w.template(COUNT_X).format(x=x, t=", ".join(items)), answer, steps)
+    return one_turn("counting", w.ask(COUNT_X, quotes=True).format(x=x, t=", ".join(items)), answer, steps)
 
 
 SORT_UP = ["Sort these numbers from small to large: {t}", "Put the numbers in ascending order: {t}", "Sort ascending: {t}",
@@ -217,13 +218,13 @@ def sorting(w):
     kind = w.rng.choice(("up", "up", "down", "abc", "max", "min"))
     if kind == "abc":
         items = w.rng.sample("abcdefghijklmnopqrstuvwxyz", length(w, 3, 9))
-        return one_turn("sorting", w.template(SORT_ABC).format(t=", ".join(items)), ", ".join(sorted(items)))
+        return one_turn("sorting", w.ask(SORT_ABC, quotes=True).format(t=", ".join(items)), ", ".join(sorted(items)))
     items = w.rng.sample(range(100), length(w, 3, 8))
     listing = ", ".join(map(str, items))
     templates, answer = {"up": (SORT_UP, ", ".join(map(str, sorted(items)))),
                          "down": (SORT_DOWN, ", ".join(map(str, sorted(items, reverse=True)))),
                          "max": (BIGGEST, max(items)), "min": (SMALLEST, min(items))}[kind]
-    return one_turn("sorting", w.template(templates).format(t=listing), answer)
+    return one_turn("sorting", w.ask(templates, quotes=True).format(t=listing), answer)
 
 
 def wrap(function):
@@ -241,10 +242,27 @@ MIX = {"arithmetic": 0.2, "copy_edit": 0.2, "counting": 0.06, "sorting": 0.06, "
        "recall": 0.08, "story": 0.03, "world": 0.05, "chat": 0.03, "needle": 0.05}
 
 
+PLAIN = ("arithmetic", "copy_edit", "counting", "sorting", "json_extraction", "needle")
+SYSTEMS = ["You are a helpful assistant.", "Be brief.", "Answer exactly.", "You help with texts and numbers.", "Follow the instructions.",
+           "You are a careful assistant. Answer with the result only.", "Today is a good day.", "Do what the user asks."]
+
+
+def surround(rng, sample):
+    """Training side: now and then a system text, or another exchange before the one that counts."""
+    if rng.random() < 0.06 and sample.messages[0]["role"] == "user":
+        sample.messages.insert(0, {"role": "system", "content": rng.choice(SYSTEMS)})
+    if rng.random() < 0.08 and not sample.thinking:
+        question, answer = rng.choice(SMALL)
+        at = sample.messages[0]["role"] == "system"
+        sample.messages[at:at] = [{"role": "user", "content": question}, {"role": "assistant", "content": answer, "weight": 0.3}]
+    return sample
+
+
 def draw(rng, held=False, skill=None, **options):
     if skill is None:
         skill = rng.choices(list(MIX), list(MIX.values()))[0]
-    return GENERATORS[skill](Words(rng, held), **options)
+    sample = GENERATORS[skill](Words(rng, held), **options)
+    return sample if held or skill not in PLAIN else surround(rng, sample)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def code(w):
 # domain -> (fields: name -> (type, maker), sentences that mention every field in braces)
 DOMAINS = {
     "person": ({"name": ("string", lambda w: w.person()), "age": ("integer", lambda w: w.number(5, 99)),
-                "city": ("string", lambda w: w.place()), "job": ("string", lambda w: w.pick(
+                "city": ("string", lambda w: w.place()), "job": ("string", lambda w: w.closed(
                     "teacher baker doctor pilot farmer painter writer nurse driver cook lawyer singer".split()))},
                ["{name} is {age} years old and works as a {job} in {city}.", "{name}, a {job} from {city}, is {age} years old.",
                 "In {city} lives {name}, {age}, who is a {job}.", "Meet {name}. Age: {age}. Home: {city}. Work: {job}.",
@@ -40,7 +40,7 @@ DOMAINS = {
                "Please send {quantity} {item} to {customer}; the price is {price} euros.",
                "The {item} costs {price} euros and {customer} wants {quantity}.", "{customer} buys {quantity} {item} for {price} euros each."]),
     "meeting": ({"topic": ("string", lambda w: w.pick(w.nouns) + " " + w.pick(("plan", "report", "review", "budget", "design"))),
-                 "day": ("string", lambda w: w.pick(WEEKDAYS)), "time": ("string", clock), "room": ("integer", lambda w: w.number(1, 400)),
+                 "day": ("string", lambda w: w.closed(WEEKDAYS)), "time": ("string", clock), "room": ("integer", lambda w: w.number(1, 400)),
                  "host": ("string", lambda w: w.name())},
                 ["{host} invites you to the {topic} on {day} at {time} in room {room}.", "The {topic} takes place on {day}, {time}, room {room}. Host: {host}.",
                  "On {day} at {time} {host} leads the {topic} in room {room}.", "Room {room} is booked by {host} for the {topic}, {day} {time}.",
@@ -60,7 +60,7 @@ DOMAINS = {
                  "city": ("string", lambda w: w.place())},
                 ["You can reach {name} in {city} at {email} or by phone {phone}.", "{name}, {city}, phone {phone}, mail {email}.",
                  "Contact: {name} ({email}), telephone {phone}, office in {city}.", "Write to {email} or call {phone} to talk to {name} in {city}."]),
-    "device": ({"code": ("string", code), "color": ("string", lambda w: w.pick(COLORS)), "weight": ("integer", lambda w: w.number(1, 900)),
+    "device": ({"code": ("string", code), "color": ("string", lambda w: w.closed(COLORS)), "weight": ("integer", lambda w: w.number(1, 900)),
                 "broken": ("boolean", lambda w: w.rng.random() < 0.5)},
                ["Device {code} is {color}, weighs {weight} grams, broken: {broken}.", "The {color} device {code} has a weight of {weight} g. Broken: {broken}.",
                 "Unit {code}: color {color}, weight {weight}, broken {broken}.", "Item {code} weighs {weight} grams and is {color}. Broken: {broken}."]),
@@ -75,10 +75,44 @@ def shown(value):
     return {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
 
 
+VALUES = {"string": (lambda w: w.word(), lambda w: w.word(), lambda w: w.word() + " " + w.word(), lambda w: w.person(), lambda w: w.place(),
+                     lambda w: w.pseudo(), code, clock, title, email),
+          "integer": (lambda w: w.number(0, 9), lambda w: w.number(0, 99), lambda w: w.number(0, 999), lambda w: w.number(1000, 99999)),
+          "number": (money,), "boolean": (lambda w: w.rng.random() < 0.5,)}
+PAIRS = ["{k}: {v}", "{k} = {v}", "{k} {v}", "the {k} is {v}", "{k} is {v}", "{v} is the {k}", "its {k} is {v}", "{k} ({v})", "{k} -> {v}", "with {k} {v}"]
+JOINTS = ["\n", ", ", "; ", " and ", ". ", " | "]
+
+
+def invented_fields(w, most):
+    """{name: (type, value)} of random words: training side only."""
+    fields = {}
+    for _ in range(w.rng.randint(1 if most < 4 else 2, most)):
+        name = w.pick(w.nouns)
+        if w.rng.random() < 0.2:
+            name += w.rng.choice(("_", "-", " ")) + w.pick(w.nouns)
+        kind = w.pick(("string", "string", "string", "integer", "integer", "number", "boolean"))
+        fields[name] = (kind, w.pick(VALUES[kind])(w))
+    return fields
+
+
+def invented_record(w):
+    """(fields, values, text) of a record whose keys are random words."""
+    fields = invented_fields(w, 6)
+    pair, names = w.pick(PAIRS), list(fields)
+    w.rng.shuffle(names)
+    text = w.pick(JOINTS).join((pair if w.rng.random() < 0.8 else w.pick(PAIRS)).format(k=k, v=shown(fields[k][1])) for k in names)
+    if w.rng.random() < 0.4:
+        text = f"{w.pick(('The', 'A', 'This', 'My', 'Our'))} {w.pick(w.adjectives)} {w.pick(w.nouns)}{w.pick((': ', ' has ', ', '))}{text}"
+    return fields, {k: v for k, (_, v) in fields.items()}, text
+
+
 def extraction(w):
-    fields, sentences = DOMAINS[w.pick(list(DOMAINS))]
-    values = {k: make(w) for k, (_, make) in fields.items()}
-    text = w.template(sentences).format(**{k: shown(v) for k, v in values.items()})
+    if not w.held and w.rng.random() < 0.35:
+        fields, values, text = invented_record(w)
+    else:
+        fields, sentences = DOMAINS[w.pick(list(DOMAINS))]
+        values = {k: make(w) for k, (_, make) in fields.items()}
+        text = w.template(sentences).format(**{k: shown(v) for k, v in values.items()})
     keys = list(fields)
     w.rng.shuffle(keys)
     keys = keys[:w.rng.randint(1 if len(keys) < 3 else 2, len(keys))]
@@ -88,7 +122,7 @@ def extraction(w):
     else:
         schema = pj({"type": "object", "properties": {k: {"type": fields[k][0]} for k in keys}, "required": keys})
     answer = pj({k: values[k] for k in keys})
-    question = w.template(JSON_ASK).format(s=schema, t=text)
+    question = w.ask(JSON_ASK, quotes=True).format(s=schema, t=text)
     messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     if w.rng.random() < 0.15:
         messages[0]["content"] = w.template(["Text: {t}", "{t}", "Here is the text: {t}", "The text: {t}"]).format(t=text)
@@ -127,7 +161,7 @@ TOOLS = {
                       ["Convert {amount} {from} to {to}.", "How much is {amount} {from} in {to}?", "Change {amount} {from} into {to}.", "What is {amount} {from} in {to}?"],
                       lambda w, a: {"value": money(w)}, "{amount} {from} are {value} {to}."),
     "book_table": ("Reserve a table in a restaurant", {"place": prop("string"), "people": prop("integer"), "day": prop("string")},
-                   {"place": lambda w: w.pseudo(True), "people": lambda w: w.rng.randint(1, 12), "day": lambda w: w.pick(WEEKDAYS)},
+                   {"place": lambda w: w.pseudo(True), "people": lambda w: w.rng.randint(1, 12), "day": lambda w: w.closed(WEEKDAYS)},
                    ["Book a table for {people} at {place} on {day}.", "Reserve a table at {place} for {people} people on {day}.", "On {day} we are {people} at {place}. Book a table.",
                     "Reserve a table for {people} people at {place} on {day}."],
                    lambda w, a: {"confirmed": True, "time": clock(w)}, "Your table at {place} is booked for {day} at {time}."),
@@ -145,15 +179,37 @@ NO_TOOL = [("Hello!", "Hello! How can I help you?"), ("Thank you.", "You are wel
            ("Hi there!", "Hello! How can I help you?")]
 
 
-def schema_of(name):
-    description, properties = TOOLS[name][:2]
+def schema_of(name, library=None):
+    description, properties = (library or TOOLS)[name][:2]
     return {"name": name, "description": description,
             "parameters": {"type": "object", "properties": properties, "required": list(properties)}}
 
 
+def invented_tool(w):
+    """(name, entry as in TOOLS) of a tool made of random words: training side only."""
+    verb, noun = w.pick(w.verbs), w.pick(w.nouns)
+    fields = invented_fields(w, 3)
+    fields = {k.replace(" ", "_"): v for k, v in fields.items()}
+    values = {k: v for k, (_, v) in fields.items()}
+    pair, joint = w.pick(PAIRS), w.pick((", ", "; ", " and "))
+    listing = joint.join(pair.format(k=k, v=shown(v)) for k, v in values.items())
+    name = w.pick((f"{verb}_{noun}", f"{verb}{noun.capitalize()}", f"{noun}_{verb}", noun))
+    text = w.ask(["Use {tool} with {list}."]).format(tool=name, list=listing, verb=verb, noun=noun).replace("{", "(").replace("}", ")")
+    result = w.pick(w.nouns)
+    return name, (w.pick((f"{verb.capitalize()} a {noun}", f"{verb.capitalize()} the {noun}", f"{noun.capitalize()} tool")),
+                  {k: prop(kind) for k, (kind, _) in fields.items()}, {k: lambda w, v=v: v for k, v in values.items()}, text,
+                  lambda w, a: {result: w.pick(VALUES["string"])(w)}, "The " + result + " is {" + result + "}.")
+
+
 def tool_call(w):
+    library = TOOLS
     names = w.rng.sample(list(TOOLS), w.rng.choice((1, 1, 2, 2, 3)))
-    tools = [schema_of(n) for n in names]
+    if not w.held and w.rng.random() < 0.45:
+        library = {**TOOLS, **dict(invented_tool(w) for _ in names)}
+        others = [n for n in library if n not in TOOLS]
+        names = [w.pick(others) if w.rng.random() < 0.7 else n for n in names]
+        names = list(dict.fromkeys(names))
+    tools = [schema_of(n, library) for n in names]
     thinking = w.rng.random() < 0.3
     system = {"role": "system", "content": w.pick(("", "", "", "You are a helpful assistant.", "Use the tools when they help."))}
     messages = [system] if system["content"] else []
@@ -163,9 +219,10 @@ def tool_call(w):
                                          "reasoning": "No tool is needed."}], thinking, tools
     for turn in range(2 if w.rng.random() < 0.15 else 1):
         name = w.pick(names)
-        _, properties, makers, requests, result, answer = TOOLS[name]
+        _, properties, makers, requests, result, answer = library[name]
         arguments = {k: makers[k](w) for k in properties}
-        text = w.template(requests).format(**{k: shown(v) for k, v in arguments.items()})
+        wording = requests if isinstance(requests, str) else w.ask(requests)      # an invented tool brings its request along
+        text = wording.format(**{k: shown(v) for k, v in arguments.items()})
         messages.append({"role": "user", "content": text})
         messages.append({"role": "assistant", "content": "", "calls": [(name, arguments)], "reasoning": f"I need the tool {name}."})
         if w.rng.random() < 0.5 and turn == 0:

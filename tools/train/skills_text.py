@@ -10,13 +10,13 @@ FACTS = {
              ["What is my name?", "Who am I?", "Do you remember my name?", "Can you tell me my name?"], "Your name is {v}."),
     "city": (lambda w: w.place(), ["I live in {v}.", "My home is in {v}.", "I come from {v}.", "My home town is {v}."],
              ["Where do I live?", "Which city do I live in?", "What is my home town?", "In which city do I live?"], "You live in {v}."),
-    "color": (lambda w: w.pick(COLORS), ["My favorite color is {v}.", "I like the color {v} most.", "{v} is the color I love.", "The color I like most is {v}."],
+    "color": (lambda w: w.closed(COLORS), ["My favorite color is {v}.", "I like the color {v} most.", "{v} is the color I love.", "The color I like most is {v}."],
               ["What is my favorite color?", "Which color do I like most?", "What color do I love?", "Which color is my favorite?"], "Your favorite color is {v}."),
     "pet": (lambda w: w.pseudo(True), ["My dog is called {v}.", "I have a dog named {v}.", "The name of my dog is {v}.", "My dog's name is {v}."],
             ["What is my dog called?", "What is the name of my dog?", "How is my dog called?", "Do you remember the name of my dog?"], "Your dog is called {v}."),
     "number": (lambda w: w.number(10, 9999), ["My lucky number is {v}.", "Please remember the number {v}.", "The number is {v}.", "Remember this number: {v}."],
                ["What was the number?", "Which number did I tell you?", "What number did I give you?", "Do you remember the number?"], "The number is {v}."),
-    "day": (lambda w: w.pick(WEEKDAYS), ["My next meeting is on {v}.", "I have a meeting on {v}.", "The meeting is on {v}.", "We meet on {v}."],
+    "day": (lambda w: w.closed(WEEKDAYS), ["My next meeting is on {v}.", "I have a meeting on {v}.", "The meeting is on {v}.", "We meet on {v}."],
             ["When is my meeting?", "On which day is the meeting?", "What day is my meeting?", "Which day is the meeting?"], "The meeting is on {v}."),
     "item": (lambda w: w.pick(w.nouns), ["I lost my {v}.", "I bought a {v} today.", "I am looking for a {v}.", "I need a {v}."],
              ["What did I talk about?", "Which thing did I mention?", "What thing did I talk about?", "Which thing was it?"], "You talked about a {v}."),
@@ -29,23 +29,34 @@ SMALL = [("How are you?", "I am fine, thank you."), ("Nice weather today.", "Yes
          ("Hello again.", "Hello!"), ("Let us go on.", "Yes, let us go on."), ("I have a question.", "Please ask.")]
 
 
+def any_value(w):
+    return w.rng.choice((w.word, w.pseudo, w.place, w.name, lambda: str(w.number(0, 9999)), lambda: w.word() + " " + w.word()))()
+
+
+def own_facts(w):
+    """Facts about random words, as in FACTS: training side only."""
+    names = {w.pick(w.nouns) for _ in range(6)} - set(FACTS)
+    return {n: (any_value, ["My {k} is {v}."], ["What is my {k}?"], "Your {k} is {v}.") for n in sorted(names)}
+
+
 def recall(w, turns=None):
-    kinds = w.rng.sample(list(FACTS), w.rng.randint(1, 5))
-    values = {k: FACTS[k][0](w) for k in kinds}
+    facts = FACTS if w.held or w.rng.random() < 0.5 else {**FACTS, **own_facts(w)}
+    kinds = w.rng.sample(list(facts), w.rng.randint(1, 5))
+    values = {k: facts[k][0](w) for k in kinds}
     messages = []
     if w.rng.random() < 0.3:      # all facts in one message
-        messages.append({"role": "user", "content": " ".join(w.template(FACTS[k][1]).format(v=values[k]) for k in kinds)})
+        messages.append({"role": "user", "content": " ".join(w.tell(facts[k][1]).format(v=values[k], k=k) for k in kinds)})
         messages.append({"role": "assistant", "content": w.pick(NODS)})
     else:
         for k in kinds:
-            messages.append({"role": "user", "content": w.template(FACTS[k][1]).format(v=values[k])})
+            messages.append({"role": "user", "content": w.tell(facts[k][1]).format(v=values[k], k=k)})
             messages.append({"role": "assistant", "content": w.pick(NODS), "weight": 0.2})
     for _ in range(w.rng.choice((0, 0, 1, 2)) if turns is None else turns):
         question, answer = w.pick(SMALL)
         messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer, "weight": 0.3}]
     for k in w.rng.sample(kinds, min(len(kinds), w.rng.randint(1, 3))):
-        messages.append({"role": "user", "content": w.template(FACTS[k][2])})
-        messages.append({"role": "assistant", "content": FACTS[k][3].format(v=values[k])})
+        messages.append({"role": "user", "content": w.ask(facts[k][2]).format(k=k)})
+        messages.append({"role": "assistant", "content": facts[k][3].format(v=values[k], k=k)})
     thinking = False
     return "recall", messages, thinking, []
 
@@ -53,7 +64,12 @@ def recall(w, turns=None):
 # ---- needles ----------------------------------------------------------------------------------------------------
 
 def needle_fact(w):
-    kind = w.rng.randint(0, 3)
+    kind = w.rng.randint(0, 3 if w.held else 5)
+    if kind > 3:      # training side: any property of anything
+        k, v = w.pick(w.nouns), any_value(w)
+        x = w.rng.choice((w.name, lambda: w.pseudo(True), w.place, lambda: f"the {w.pick(w.adjectives)} {w.pick(w.nouns)}"))()
+        fill = lambda text: text.replace("{k}", k)  # noqa: E731
+        return (fill(w.tell(["The {k} of {x} is {v}."])), fill(w.template(["What is the {k} of {x}?"])), x, v, fill("The {k} of {x} is {v}."))
     if kind == 0:
         x, v = f"the {w.pick(w.adjectives)} {w.pick(w.nouns)}", str(w.number(1000, 9999))
         return (w.template(["The secret code of {x} is {v}.", "The code of {x} is {v}.", "Note: the code for {x} is {v}.", "Remember that the code of {x} is {v}."]),
@@ -69,15 +85,22 @@ def needle_fact(w):
         return (w.template(["The password of {x} is {v}.", "In {x} the password is {v}.", "{x} uses the password {v}.", "The password for {x} is {v}."]),
                 w.template(["What is the password of {x}?", "Which password does {x} use?", "Tell me the password of {x}.", "Give me the password of {x}."]), x, v,
                 "The password of {x} is {v}.")
-    x, v = f"{w.name()}'s {w.pick(w.nouns)}", w.pick(COLORS)
+    x, v = f"{w.name()}'s {w.pick(w.nouns)}", w.closed(COLORS)
     return (w.template(["{x} is painted {v}.", "The color of {x} is {v}.", "Somebody painted {x} {v}.", "{x} has the color {v}."]),
             w.template(["What color is {x}?", "Which color has {x}?", "What is the color of {x}?", "Tell me the color of {x}."]), x, v,
             "The color of {x} is {v}.")
 
 
+FILLERS = ["The {n} of the {m} is {a}.", "{p} has {d} reasons to {v} the {n}.", "Why is the {n} so {a}?", "To {v} a {n}, one needs a {m}.", "{p} met a {a} {n} in {c}.",
+           "{d} {n} and {m} were counted in {c}.", "The {x} and the {n} have nothing in common.", "If the {n} is {a}, {v} it.", "Then {p} said: {x} {x}!", "A {a} {m}, a {n} and {x}.",
+           "In {c} they {v} every {n}.", "The number of {n} is {d}.", "{p} is {a}, but {x} is not.", "Without the {n} there is no {m}.", "The {n} belongs to {p}.", "{x}, {n}, {m}: all {a}."]
+
+
 def filler(w):
     """One sentence of plain text that answers nothing."""
     a, n, m, v = w.pick(w.adjectives), w.pick(w.nouns), w.pick(w.nouns), w.pick(w.verbs)
+    if not w.held and w.rng.random() < 0.5:
+        return w.pick(FILLERS).format(a=a, n=n, m=m, v=v, x=w.word(), p=w.name(), c=w.place(), d=w.number(2, 999))
     return w.pick((f"The {a} {n} stood beside the {m}.", f"Nobody wanted to {v} the {n} that day.", f"In {w.pick(MONTHS)} the {n} was often {a}.",
                    f"{w.name()} looked at the {n} and smiled.", f"People in {w.place()} like to {v} a {a} {n}.", f"A {n} is not a {m}.",
                    f"On {w.pick(WEEKDAYS)} {w.name()} went to {w.place()}.", f"There was a {a} {n} near the {m}.",
@@ -104,7 +127,7 @@ def needle(w, sentences=None, distance=None, facts=None, pool=None):
         text.insert(at, fact[0].format(x=fact[2], v=fact[3]).replace("the the", "the"))
     body = " ".join(s[0].upper() + s[1:] for s in text)
     question = asked[1].format(x=asked[2])
-    ask = w.template(["{t}\n\n{q}", "Read this text and answer the question.\n{t}\n\n{q}", "Text: {t}\nQuestion: {q}", "Text: {t}\n\n{q}"])
+    ask = w.ask(["{t}\n\n{q}", "Read this text and answer the question.\n{t}\n\n{q}", "Text: {t}\nQuestion: {q}", "Text: {t}\n\n{q}"])
     answer = asked[4].format(x=asked[2], v=asked[3])
     return "needle", [{"role": "user", "content": ask.format(t=body, q=question)}, {"role": "assistant", "content": answer}], False, []
 
@@ -125,7 +148,7 @@ def story(w):
              w.pick((f"Then {m} came and helped {n}.", f"{m} was kind and had a good idea.", f"{m} smiled and said: \"Do not worry.\"")),
              w.pick((f"Together they took the {o} home.", f"They worked until the evening.", f"In the end the {o} was as good as new.")),
              w.pick((f"{n} was happy and thanked {m}.", f"From that day on {n} and {m} were friends.", f"And {n} never forgot that day."))]
-    question = w.template(STORY_ASK).format(n=n, o=o)
+    question = w.ask(STORY_ASK).format(n=n, o=o)
     return "story", [{"role": "user", "content": question}, {"role": "assistant", "content": " ".join(lines), "weight": 0.5}], False, []
 
 
@@ -161,9 +184,9 @@ def world(w):
     if kind in ("ruler", "good") and w.rng.random() < 0.3:
         question = {"ruler": ["Which town does {v} rule?", "Where does {v} rule?", "{v} rules which town?", "Tell me which town {v} rules."],
                     "good": ["Which town is known for its {v}?", "Where does {v} come from?", "Which town sells {v}?", "Tell me which town is known for {v}."]}[kind]
-        text, answer = w.template(question).format(v=value), WORLD_ASK[kind][1].format(t=town, v=value)
+        text, answer = w.ask(question).format(v=value), WORLD_ASK[kind][1].format(t=town, v=value)
     else:
-        text, answer = w.template(WORLD_ASK[kind][0]).format(t=town), WORLD_ASK[kind][1].format(t=town, v=value)
+        text, answer = w.ask(WORLD_ASK[kind][0]).format(t=town), WORLD_ASK[kind][1].format(t=town, v=value)
     if w.rng.random() < 0.3:
         text = w.pick(("In Velmora: ", "A question about Velmora: ", "Land of Velmora. ")) + text
     return "world", [{"role": "user", "content": text}, {"role": "assistant", "content": answer}], False, []
@@ -188,7 +211,7 @@ TALK = [("Hello!", "Hello! How can I help you?"), ("Hi!", "Hello! How can I help
 def chat(w):
     if w.rng.random() < 0.5:
         country = w.pick(list(CAPITALS))
-        question = w.template(["What is the capital of {c}?", "Name the capital of {c}.", "Which city is the capital of {c}?", "Tell me the capital of {c}."]).format(c=country)
+        question = w.ask(["What is the capital of {c}?", "Name the capital of {c}.", "Which city is the capital of {c}?", "Tell me the capital of {c}."]).format(c=country)
         answer = f"The capital of {country} is {CAPITALS[country]}."
     else:
         question, answer = w.pick(TALK)

@@ -11,6 +11,8 @@ import hashlib
 import os
 import re
 
+import phrasings
+
 NAMES = """Anna Ben Clara David Elena Felix Greta Hugo Ivan Julia Karl Laura Marco Nina Oscar Paula Quinn Rosa Simon Tara
 Umar Vera Walter Xenia Yusuf Zoe Adam Bella Carlos Diana Emil Fiona George Hannah Igor Jasmin Kevin Lena Martin Nora Otto
 Petra Ralf Sofia Tom Ursula Victor Wendy Arthur Bianca Conrad Doris Edgar Frida Gustav Helen Isaac Judith Kai Lucy Miguel
@@ -76,7 +78,9 @@ def corpus_words(text):
 
 
 def set_supply(words):
-    """Every training list becomes its own words (BASE_SHARE of the draws) and the supply, capitalised for names and places."""
+    """Every training list becomes its own words (BASE_SHARE of the draws) and the supply, capitalised for names and places.
+    The more frequent third counts twice: rare words are many tokens."""
+    words = words + words[:len(words) // 3]
     for name, (train, _) in LISTS.items():
         share = round(len(words) / len(train) * BASE_SHARE / (1 - BASE_SHARE))
         capital = name in ("NAMES", "SURNAMES", "CITIES")
@@ -122,7 +126,7 @@ class Words:
             for _ in range(self.rng.choice((1, 2, 2, 2, 3))):
                 parts.append(self.rng.choice(ONSETS) + self.rng.choice(VOWELS))
             word = "".join(parts) + self.rng.choice(CODAS)
-            if len(word) > 3 and held_out(word) == self.held:
+            if len(word) > 3 and (held_out(word) if self.held else never_held(word)):
                 return word.capitalize() if capital else word
 
     def odd(self, capital=False):
@@ -173,7 +177,24 @@ class Words:
             if high - low < 14 or held_out(n) == self.held:
                 return n
 
+    def closed(self, words):
+        """One of a small fixed list; the training side sometimes takes any word instead, so that the value must be read."""
+        if not self.held and self.rng.random() < 0.2:
+            return self.rng.choice(self.nouns)
+        return self.rng.choice(words)
+
     def template(self, templates):
-        """Held-out phrasings are the last quarter of every list (at least one)."""
-        keep = max(1, len(templates) - max(1, len(templates) // 4))
-        return self.rng.choice(templates[keep:] if self.held else templates[:keep])
+        """Held-out phrasings are the last quarter of every list (at least one); training adds those of phrasings.py."""
+        if self.held:
+            return self.rng.choice(phrasings.sides(templates)[1])
+        return self.rng.choice(self.rng.choice(phrasings.training(templates)[0]))
+
+    def ask(self, templates, quotes=False):
+        """The phrasing of a request; the training side varies what stands around it. quotes: see phrasings.ask."""
+        text = self.template(templates)
+        return text if self.held else phrasings.ask(self.rng, templates, text, quotes)
+
+    def tell(self, templates):
+        """The phrasing of a statement, varied likewise."""
+        text = self.template(templates)
+        return text if self.held else phrasings.tell(self.rng, templates, text)
