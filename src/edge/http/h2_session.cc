@@ -380,6 +380,7 @@ void H2Session::forget(int32_t id, uint32_t) {
     body_bytes_ -= static_cast<int64_t>(s.request.body.size());
   }
   streams_.erase(it);
+  headers_ns_ = 0;  // if its header was being read, it was refused
   if (streams_.empty()) idle_ns_ = now_ns();
 }
 

@@ -215,6 +215,17 @@ TEST_F(H2Test, SlowOnesTimeOut) {
   EXPECT_GE(counters().timeouts, 4);
 }
 
+TEST_F(H2Test, ABrokenHeaderCostsItsStreamOnly) {
+  HttpLimits limits;
+  limits.header_ns = 200'000'000;
+  start(limits);
+  H2TestClient c(address());
+  const int32_t bad = c.ask("GET", "/echo", {}, {{"Upper", "case"}});
+  EXPECT_NE(c.whole(bad).error, 0u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_EQ(c.whole(c.ask("GET", "/echo?fine")).status, 200);
+}
+
 TEST_F(H2Test, StopSaysGoodbyeAndAbandons) {
   start();
   H2TestClient c(address());
