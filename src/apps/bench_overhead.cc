@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +19,15 @@
 
 namespace deepinfer {
 namespace {
+
+double own_cpu_seconds() {
+  rusage u{};
+  ::getrusage(RUSAGE_SELF, &u);
+  auto s = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return s(u.ru_utime) + s(u.ru_stime);
+}
 
 std::string body_of(const OverheadOptions& o, const std::string& model, int64_t i) {
   // Different prompts of the same length, and no end before the limit, so that every round is the same work.
@@ -153,6 +163,8 @@ Result<OverheadReport> bench_overhead(const OverheadOptions& o) {
     int64_t by_engine = 0, by_http = 0;
     double direct = 0, http = 0;
     for (int turn = 0; turn < 2; ++turn) {
+      const double cpu = own_cpu_seconds();
+      double& spent = (round + turn) % 2 == 0 ? r.direct_cpu_s : r.http_cpu_s;
       if ((round + turn) % 2 == 0) {
         DI_ASSIGN(direct, run_direct(alone.engine.get(), requests, &by_engine));
       } else {
@@ -161,6 +173,7 @@ Result<OverheadReport> bench_overhead(const OverheadOptions& o) {
         DI_ASSIGN(http, run_http(port, bodies));
         by_http += server->engine().stats().output_tokens;
       }
+      if (round >= 0) spent += own_cpu_seconds() - cpu;
     }
     if (by_engine != by_http)
       return error(Code::kInvalidData, "{} tokens from the engine, {} through HTTP", by_engine, by_http);
@@ -185,7 +198,10 @@ Json to_json(const OverheadReport& r, const OverheadOptions& o) {
           {"least_added_share", r.least_added},
           {"most_added_share", r.most_added},
           {"direct_s", r.direct_s},
-          {"http_s", r.http_s}};
+          {"http_s", r.http_s},
+          {"direct_cpu_s", r.direct_cpu_s},
+          {"http_cpu_s", r.http_cpu_s},
+          {"added_cpu_share", r.http_cpu_s / r.direct_cpu_s - 1}};
 }
 
 }  // namespace deepinfer

@@ -17,7 +17,9 @@ struct OverheadOptions {
 };
 struct OverheadReport {
   std::vector<double> direct_s, http_s;  // of each round: from the first request to the last token
-  int64_t tokens = 0;                    // of a round
+  // Processor time of the whole process, client included, of all rounds: other programs do not disturb it.
+  double direct_cpu_s = 0, http_cpu_s = 0;
+  int64_t tokens = 0;                                        // of a round
   double median_added = 0, least_added = 0, most_added = 0;  // share, of the pairs
 };
 // The answers must have the same number of tokens both ways; kInvalidData if not.

@@ -61,8 +61,9 @@ int run_overhead(const OverheadOptions& o, bool json) {
     fmt::print("round {}: engine {:.3f} s, through HTTP {:.3f} s\n", i + 1, r->direct_s[i], r->http_s[i]);
   fmt::print(
       "{} streams, {} tokens: the server adds {:+.2f} % (median of {} alternating pairs; {:+.2f} to {:+.2f} "
-      "%)\n",
-      o.streams, r->tokens, r->median_added * 100, o.rounds, r->least_added * 100, r->most_added * 100);
+      "%)\nprocessor time, client included: {:.2f} s and {:.2f} s, {:+.2f} %\n",
+      o.streams, r->tokens, r->median_added * 100, o.rounds, r->least_added * 100, r->most_added * 100,
+      r->direct_cpu_s, r->http_cpu_s, (r->http_cpu_s / r->direct_cpu_s - 1) * 100);
   return 0;
 }
 

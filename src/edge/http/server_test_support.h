@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -53,14 +54,14 @@ class ServerTest : public ::testing::Test {
     } else if (path == "/never") {
       std::lock_guard lock(mutex_);
       held_.push_back(e);
-      e->on_abandoned([this](ExchangeEnd end) { left_ = name(end); });
+      e->on_abandoned([this](ExchangeEnd end) { set_left(name(end)); });
     } else if (path == "/three") {
       e->begin_stream(200, "text/event-stream", ": wait\n\n");
       for (const char* s : {"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}) e->write(s);
       e->finish();
     } else if (path == "/flood") {
       e->begin_stream(200, "text/plain", "");
-      e->on_abandoned([this](ExchangeEnd end) { left_ = name(end); });
+      e->on_abandoned([this](ExchangeEnd end) { set_left(name(end)); });
       flood(e);
     } else if (path == "/quiet") {
       e->begin_stream(200, "text/event-stream", ": wait\n\n");
@@ -83,6 +84,28 @@ class ServerTest : public ::testing::Test {
     for (int i = 0; i < 500 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_TRUE(done());
   }
+  void set_left(const std::string& how) {
+    std::lock_guard lock(left_mutex_);
+    left_ = how;
+  }
+  std::string left() {
+    std::lock_guard lock(left_mutex_);
+    return left_;
+  }
+  // An exchange belongs to its loop: questions are asked there.
+  static bool on_loop(const std::shared_ptr<Exchange>& e, const std::function<bool(Exchange&)>& ask) {
+    std::promise<bool> answer;
+    e->loop()->post([&] { answer.set_value(ask(*e)); });
+    return answer.get_future().get();
+  }
+  bool ended(size_t held) {
+    std::shared_ptr<Exchange> e;
+    {
+      std::lock_guard lock(mutex_);
+      e = held_[held];
+    }
+    return on_loop(e, [](Exchange& x) { return x.ended(); });
+  }
   bool has_end(const std::string& end) {
     std::lock_guard lock(mutex_);
     return std::find(ends_.begin(), ends_.end(), end) != ends_.end();
@@ -90,7 +113,7 @@ class ServerTest : public ::testing::Test {
 
   std::function<void(HttpServerOptions*)> change_;
   std::string path_ = ::testing::TempDir() + "di_http_test_" + std::to_string(::getpid()) + ".sock";
-  std::mutex mutex_;
+  std::mutex mutex_, left_mutex_;
   std::vector<std::string> ends_;
   std::vector<std::shared_ptr<Exchange>> held_;
   std::string left_;
