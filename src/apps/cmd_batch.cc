@@ -101,6 +101,8 @@ void add_batch(Program& program) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
   cmd->add_option("--threads", o->serve.threads, "Threads (default: all usable CPUs)")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  cmd->add_flag_callback(
+      "--no-speculate", [o] { o->serve.speculate = false; }, "No drafts; the answers are the same");
   cmd->add_flag("--quiet", o->quiet, "No progress and no summary");
   cmd->add_flag("--json", o->json, "The summary as one JSON object");
   cmd->callback([&program, o] { program.run = [o] { return run_batch_command(*o); }; });

@@ -38,6 +38,8 @@ struct ServeConfig {
   int64_t max_queued_requests = 1024, max_queued_tokens = 0;
   double max_queue_s = 600;
   int64_t max_choices = 8, max_output_tokens = 0;
+  bool thinking_tool_choice = false;
+  int64_t turn_memory_bytes = 64 << 20;
   double default_temperature = 1, default_top_p = 1;
   double drain_grace_s = 60, stall_s = 30;
 

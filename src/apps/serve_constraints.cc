@@ -2,6 +2,8 @@
 #include "apps/serve_constraints.h"
 
 #include <algorithm>
+#include <future>
+#include <mutex>
 #include <optional>
 
 #include "apps/grammar_bench.h"
@@ -58,13 +60,14 @@ bool is_gbnf(const std::string& text) {
   return text.find("::=") != text.npos;
 }
 
-Result<std::vector<grammar::ToolSpec>> tool_specs(const Json& tools) {
+Result<std::vector<grammar::ToolSpec>> tool_specs(const Json& tools, bool required) {
   std::vector<grammar::ToolSpec> out;
   for (const Json& t : tools) {
     grammar::ToolSpec s;
     s.name = t.value("name", std::string());
     if (t.contains("parameters") && !t["parameters"].is_null()) s.parameters = dump(t["parameters"]);
     s.strict = t.value("strict", false);
+    s.best_effort = required && !s.strict;
     out.push_back(std::move(s));
   }
   if (out.empty()) return error(Code::kInvalidArgument, "no tools to call");
@@ -120,9 +123,12 @@ Result<grammar::GrammarSource> grammar_source(const ConstraintSpec& spec, const 
       if (options.dsml_id < 0)
         return error(Code::kUnsupported, "this vocabulary has no token for tool calls");
       s.kind = Kind::kTools;
-      DI_ASSIGN(s.tools, tool_specs(spec.value.value("tools", Json::array())));
       s.tool_options.dsml_token = options.dsml_id;
       s.tool_options.required = spec.value.value("required", false);
+      DI_ASSIGN(s.tools, tool_specs(spec.value.value("tools", Json::array()), s.tool_options.required));
+      s.tool_options.v4 = spec.value.value("v4", false);
+      if (auto answer = spec.value.find("answer"); answer != spec.value.end())
+        s.tool_options.answer_schema = answer->is_string() ? answer->get<std::string>() : dump(*answer);
       s.tool_options.opener_in_prompt = spec.value.value("opener_in_prompt", false);
       s.tool_options.parallel = spec.value.value("parallel", true);
       break;
@@ -140,13 +146,67 @@ Result<std::shared_ptr<GrammarFactory>> GrammarFactory::create(const Tokenizer& 
   return f;
 }
 
-Result<std::shared_ptr<const TokenConstraint>> GrammarFactory::make(const ConstraintSpec& spec) {
-  DI_ASSIGN(grammar::GrammarSource source, grammar_source(spec, options_));
-  auto compiled = service_->compile_now(source);
-  if (!compiled.ok()) return compiled.status();
+namespace {
+
+// One request's interest: at most two compiles, one after the other.
+struct Pending {
+  std::mutex mutex;
+  grammar::CompileService::Ticket tickets[2];
+
+  void keep(int stage, grammar::CompileService::Ticket ticket) {
+    std::lock_guard lock(mutex);
+    tickets[stage] = std::move(ticket);
+  }
+  // The first compile, if it is telling its end just now, is waited for: it may have begun the second.
+  void withdraw() {
+    for (int stage : {0, 1}) {
+      grammar::CompileService::Ticket ticket;
+      std::lock_guard lock(mutex);
+      std::swap(ticket, tickets[stage]);
+    }
+  }
+};
+
+bool wrong(const Status& s) {
+  return s.code() == Code::kInvalidArgument || s.code() == Code::kUnsupported;
+}
+
+}  // namespace
+
+std::shared_ptr<void> GrammarFactory::request(const ConstraintSpec& spec, const std::string& tenant,
+                                              std::function<void(Made)> done) {
+  Result<grammar::GrammarSource> source = grammar_source(spec, options_);
+  if (!source.ok()) {
+    done(source.status());
+    return nullptr;
+  }
   grammar::MatcherOptions m;
   if (spec.after_thinking) m.reasoning_end = options_.think_close_id;
-  return std::shared_ptr<const TokenConstraint>(make_constraint(*compiled, m));
+  auto tell = [done = std::move(done), m](const grammar::CompileService::Compiled& c) {
+    if (!c.ok()) return done(c.status());
+    done(std::shared_ptr<const TokenConstraint>(make_constraint(*c, m)));
+  };
+  auto pending = std::make_shared<Pending>();
+  const bool hints = std::any_of(source->tools.begin(), source->tools.end(),
+                                 [](const grammar::ToolSpec& t) { return t.best_effort; });
+  auto first = [this, tell, pending, hints, tenant,
+                source = *source](const grammar::CompileService::Compiled& c) mutable {
+    if (c.ok() || !hints || !wrong(c.status())) return tell(c);
+    // A schema that is only a hint must not cost the call: its arguments are free then. What is wrong with a
+    // strict one shows again.
+    ++relaxed_;
+    for (grammar::ToolSpec& t : source.tools) t.best_effort = false;
+    pending->keep(1, service_->request(source, tell, tenant));
+  };
+  pending->keep(0, service_->request(*source, std::move(first), tenant));
+  // What the service holds keeps `pending` alive; the caller's end is this one.
+  return std::shared_ptr<void>(pending.get(), [pending](void*) { pending->withdraw(); });
+}
+
+GrammarFactory::Made GrammarFactory::make(const ConstraintSpec& spec) {
+  std::promise<Made> promise;
+  auto ticket = request(spec, {}, [&](Made made) { promise.set_value(std::move(made)); });
+  return promise.get_future().get();
 }
 
 }  // namespace deepinfer

@@ -33,7 +33,7 @@ EngineRequest engine_request(GenerationRequest g, int64_t now) {
   r.deadline_ns = g.timeout_ns > 0 ? now + g.timeout_ns : 0;
   r.cache_scope = std::move(g.cache_scope);
   r.use_cache = g.use_cache;
-  // Made by serve_run's factory, which wraps a ConstraintMaker.
+  // Made by the factory serve_run hands to the edge.
   r.constraint = std::static_pointer_cast<const TokenConstraint>(g.constraint);
   return r;
 }

@@ -18,9 +18,7 @@
 
 namespace deepinfer {
 
-// Makes the engine's constraint from what the request asked for, on a worker thread; empty: structured output
-// is refused.
-using ConstraintMaker = std::function<Result<std::shared_ptr<const TokenConstraint>>(const ConstraintSpec&)>;
+class GrammarFactory;
 
 // The request in the engine's words; `now` on its clock.
 EngineRequest engine_request(GenerationRequest request, int64_t now);
@@ -61,7 +59,7 @@ struct ServedModel {
   std::shared_ptr<Tokenizer> tokenizer;
   std::shared_ptr<void> owner;  // what the engine stands on; destroyed after it
   std::unique_ptr<Engine> engine;
-  ConstraintMaker constraints;
+  std::shared_ptr<GrammarFactory> grammars;  // null: structured output is refused
   int64_t vocab_size = 0;
 };
 // Loads what the configuration names. `progress` gets lines for a person.

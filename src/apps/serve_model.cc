@@ -56,8 +56,7 @@ Result<ServedModel> open_engine(const ServeConfig& c,
   constraints.vocab_size = out.vocab_size;
   constraints.think_close_id = control.think_close;
   constraints.dsml_id = control.dsml;
-  DI_ASSIGN(std::shared_ptr<GrammarFactory> factory, GrammarFactory::create(*out.tokenizer, constraints));
-  out.constraints = [factory](const ConstraintSpec& spec) { return factory->make(spec); };
+  DI_ASSIGN(out.grammars, GrammarFactory::create(*out.tokenizer, constraints));
   progress(fmt::format("{}: {} loaded in {:.1f} s", out.name, owned->model.dir,
                        static_cast<double>(now_ns() - begin) / 1e9));
   owned->pool = std::make_unique<ThreadPool>(

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "apps/serve_constraints.h"
 #include "host/clock.h"
 #include "host/files.h"
 
@@ -99,14 +100,35 @@ Result<std::shared_ptr<const Preparer>> RunningServer::make_preparer(const Serve
   p.vocab_size = model_.vocab_size;
   p.default_temperature = config.default_temperature;
   p.default_top_p = config.default_top_p;
-  if (model_.constraints) {
-    p.make_constraint =
-        [make = model_.constraints](const ConstraintSpec& spec) -> Result<std::shared_ptr<const void>> {
-      DI_ASSIGN(std::shared_ptr<const TokenConstraint> made, make(spec));
-      return std::shared_ptr<const void>(std::move(made));
+  p.constrains = model_.grammars != nullptr;
+  p.convert.required_with_thinking = config.thinking_tool_choice && p.constrains;
+  p.turns = turns_;
+  return std::shared_ptr<const Preparer>(std::make_shared<Preparer>(std::move(p)));
+}
+
+ConstraintFactory RunningServer::make_constraints() {
+  if (turns_) {
+    metrics_.turn_events = [turns = turns_]() -> std::map<std::string, int64_t> {
+      const TurnMemory::Counters c = turns->counters();
+      return {{"remembered", c.remembered}, {"hit", c.hits}, {"miss", c.misses}};
     };
   }
-  return std::shared_ptr<const Preparer>(std::make_shared<Preparer>(std::move(p)));
+  if (!model_.grammars) return {};
+  metrics_.grammar_events = [g = model_.grammars]() -> std::map<std::string, int64_t> {
+    const grammar::CompileService::Counters c = g->counters();
+    auto n = [](uint64_t v) { return static_cast<int64_t>(v); };
+    return {{"requested", n(c.requests)}, {"cache_hit", n(c.cache_hits)},
+            {"joined", n(c.joined)},      {"compiled", n(c.compiled)},
+            {"failed", n(c.failed)},      {"cancelled", n(c.cancelled)},
+            {"queue_full", n(c.refused)}, {"over_allowance", n(c.over_allowance)},
+            {"evicted", n(c.evicted)},    {"relaxed", g->relaxed()}};
+  };
+  return [g = model_.grammars](const ConstraintSpec& spec, const std::string& tenant, ConstraintDone done) {
+    return g->request(spec, tenant, [done = std::move(done)](GrammarFactory::Made made) {
+      if (!made.ok()) return done(made.status());
+      done(std::shared_ptr<const void>(std::move(*made)));
+    });
+  };
 }
 
 namespace {
@@ -164,6 +186,8 @@ Status RunningServer::open(const ServeConfig& config, ServedModel model, bool li
   admission.context_tokens = model_.engine->context_tokens();
   gate_ = std::make_unique<FleetGate>(admission);
   set_queue_limits(c);
+  if (c.turn_memory_bytes > 0)
+    turns_ = std::make_shared<TurnMemory>(static_cast<size_t>(c.turn_memory_bytes));
   DI_ASSIGN(std::shared_ptr<const Preparer> preparer, make_preparer(c));
   preparer_ = std::make_shared<Snapshot<Preparer>>(std::move(preparer));
   generator_ = std::make_unique<EngineGenerator>(model_.engine.get());
@@ -172,6 +196,7 @@ Status RunningServer::open(const ServeConfig& config, ServedModel model, bool li
   CallServices calls;
   calls.generator = generator_.get();
   calls.preparer = preparer_;
+  calls.constraints = make_constraints();
   calls.gate = gate_.get();
   calls.metrics = &metrics_;
   calls.log = log_.get();
@@ -250,7 +275,7 @@ Json RunningServer::info() const {
           {"addresses", http_ ? Json(http_->addresses()) : Json::array()},
           {"context_tokens", preparer->options().context_tokens},
           {"vocab_size", model_.vocab_size},
-          {"structured_output", model_.constraints != nullptr},
+          {"structured_output", model_.grammars != nullptr},
           {"config", config_json(config())}};
 }
 
@@ -284,6 +309,7 @@ RunningServer::~RunningServer() {
   // server's loops run what was posted to them before they go.
   workers_.reset();
   if (generator_) generator_->stop();
+  if (model_.grammars) model_.grammars->stop();
   http_.reset();
 }
 

@@ -93,6 +93,7 @@ class RunningServer {
   Result<std::vector<std::string>> take_over(const ServeConfig& next);
   Result<std::shared_ptr<const Preparer>> make_preparer(const ServeConfig& config) const;
   void set_queue_limits(const ServeConfig& config);
+  ConstraintFactory make_constraints();  // and what counts its work
 
   std::shared_ptr<Snapshot<ServeConfig>> config_;
   std::function<Result<ServeConfig>()> source_;
@@ -105,6 +106,7 @@ class RunningServer {
   std::unique_ptr<OtlpExporter> spans_;
   std::unique_ptr<Database> database_;
   std::unique_ptr<FleetGate> gate_;
+  std::shared_ptr<TurnMemory> turns_;  // null: off; stays when settings are read again
   std::shared_ptr<Snapshot<Preparer>> preparer_;
   std::unique_ptr<EngineGenerator> generator_;
   std::unique_ptr<Workers> workers_;

@@ -132,6 +132,13 @@ void describe_admission(Describer& d) {
     "0: no limit");
   d("max_choices", &C::max_choices, "largest n of a request");
   d("max_output_tokens", &C::max_output_tokens, "largest max_tokens of a request; 0: the context's");
+  d("thinking_tool_choice", &C::thinking_tool_choice,
+    "a required or named tool call is taken with thinking on, and made to come after the reasoning; off: "
+    "400, "
+    "as at the vendor's API");
+  d("turn_memory_bytes", &C::turn_memory_bytes,
+    "memory for sampled turns, so that a turn sent back unchanged begins with just the cached tokens; 0: "
+    "off");
   d("default_temperature", &C::default_temperature, "temperature of requests that give none");
   d("default_top_p", &C::default_top_p, "top_p of requests that give none");
   d("drain_grace_s", &C::drain_grace_s, "seconds unfinished answers get after SIGTERM");
@@ -156,10 +163,22 @@ void describe_records(Describer& d) {
 
 namespace {
 // What may change while the server runs. Everything else is built into threads, sockets or the engine.
-constexpr const char* kLive[] = {
-    "api_key",           "api_key_file",  "protect_metrics", "cors_origins",      "max_queued_requests",
-    "max_queued_tokens", "max_queue_s",   "max_choices",     "max_output_tokens", "default_temperature",
-    "default_top_p",     "drain_grace_s", "stall_s",         "log_level",         "metrics_names"};
+constexpr const char* kLive[] = {"api_key",
+                                 "api_key_file",
+                                 "protect_metrics",
+                                 "cors_origins",
+                                 "max_queued_requests",
+                                 "max_queued_tokens",
+                                 "max_queue_s",
+                                 "max_choices",
+                                 "max_output_tokens",
+                                 "default_temperature",
+                                 "default_top_p",
+                                 "drain_grace_s",
+                                 "stall_s",
+                                 "log_level",
+                                 "metrics_names",
+                                 "thinking_tool_choice"};
 }  // namespace
 
 const std::vector<Setting>& serve_settings() {

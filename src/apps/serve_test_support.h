@@ -1,4 +1,5 @@
-// A server inside the test's process: the synthetic engine over the shipped tokenizer, on a free port.
+// A server inside the test's process, on a free port: the synthetic engine over the shipped tokenizer, or the
+// shipped model.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -54,6 +55,28 @@ class TestServer {
     server = std::move(*started);
   }
 
+  // The shipped model behind it; answers are sampled.
+  struct Model {};
+  TestServer(Model, ServeConfig config) {
+    config.listen = {"127.0.0.1:0"};
+    config.engine = "serving";
+    config.model = DEEPINFER_SOURCE_DIR "/models/deepinfer-tiny";
+    config.served_model_name = {"tiny"};
+    if (config.kv_tokens == 0) config.kv_tokens = 16 << 10;
+    if (config.log_level == "info") config.log_level = "off";
+    auto model = open_engine(config, [](const std::string&) {});
+    if (!model.ok()) {
+      ADD_FAILURE() << model.status().to_string();
+      return;
+    }
+    auto started = RunningServer::start(config, std::move(*model));
+    if (!started.ok()) {
+      ADD_FAILURE() << started.status().to_string();
+      return;
+    }
+    server = std::move(*started);
+  }
+
   struct Answer {
     int status = 0;
     std::string head, body;
@@ -68,7 +91,7 @@ class TestServer {
              const std::string& headers = {}) const {
     TestClient c(address());
     c.send(http_request(method, path, body, headers + "Connection: close\r\n"));
-    c.read_all(10'000);
+    c.read_all(60'000);
     return split(c.received);
   }
   static Answer split(const std::string& raw) {

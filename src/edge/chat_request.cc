@@ -131,7 +131,15 @@ class Chat {
       Fields f(*choice, "tool_choice");
       std::string type = f.required_text("type");
       const Json* function = f.object("function");
+      const Json* allowed = f.object("allowed_tools");
       DI_TRY(f.status());
+      if (type == "allowed_tools" && allowed != nullptr) {
+        Fields g(*allowed, "tool_choice.allowed_tools");
+        std::string mode = g.required_text("mode");
+        const Json* list = g.array("tools");
+        DI_TRY(g.status());
+        return allow_tools(mode, list, &c_);
+      }
       if (type != "function" || function == nullptr)
         return bad_body("tool_choice", "expected none, auto, required or a tool");
       Fields g(*function, "tool_choice.function");
@@ -139,7 +147,7 @@ class Chat {
       DI_TRY(g.status());
       if (!c_.tools.empty()) DI_TRY(choose_tool(name, &c_));
     }
-    return check_choice(c_);
+    return check_choice(&c_, o_);
   }
 
   Status tool(const Json& json, size_t i, bool check_schema) {

@@ -230,6 +230,40 @@ TEST(ChatRequest, Tools) {
       << "names still are";
 }
 
+TEST(ChatRequest, ToolsForConstrainedDecoding) {
+  Json b = with(hi(), "tools", Json::array({tool("f"), tool("g")}));
+  auto allowed = [&](const char* mode, const char* name) {
+    Json t = {{"type", "function"}, {"function", {{"name", name}}}};
+    return with(
+        b, "tool_choice",
+        {{"type", "allowed_tools"}, {"allowed_tools", {{"mode", mode}, {"tools", Json::array({t})}}}});
+  };
+  for (bool must : {false, true}) {
+    ProtocolRequest r = conv(allowed(must ? "required" : "auto", "g")).value();
+    EXPECT_EQ(r.conversation.callable, std::vector<std::string>{"g"});
+    EXPECT_EQ(r.conversation.must_call, must);
+    EXPECT_EQ(r.conversation.tools.size(), 2u);
+    EXPECT_EQ(ask(allowed(must ? "required" : "auto", "g")), ask(b)) << "the prompt is that of auto";
+  }
+  EXPECT_EQ(ask(allowed("auto", "zz")), "400 tool_choice: no tool named 'zz' was specified");
+  EXPECT_FALSE(conv(allowed("loud", "g")).ok());
+  Json none = {{"type", "allowed_tools"}, {"allowed_tools", {{"mode", "auto"}, {"tools", Json::array()}}}};
+  EXPECT_FALSE(conv(with(b, "tool_choice", none)).ok());
+  Json strict = b;
+  strict["tools"][1]["function"]["strict"] = true;
+  EXPECT_EQ(conv(strict)->conversation.tools[1].strict, true);
+  EXPECT_EQ(ask(strict), ask(b)) << "strict is not shown";
+  // A server whose grammar makes calls come may take a required one with thinking on.
+  ConvertOptions o;
+  o.required_with_thinking = true;
+  ProtocolRequest r = convert_chat(with(b, "tool_choice", "required"), o).value();
+  EXPECT_TRUE(r.conversation.must_call);
+  EXPECT_FALSE(r.parsing.starts_in_calls);
+  r = convert_chat(with(with(b, "tool_choice", "required"), "thinking", {{"type", "disabled"}}), o).value();
+  EXPECT_FALSE(r.conversation.must_call) << "the prompt begins the call";
+  EXPECT_TRUE(r.parsing.starts_in_calls);
+}
+
 TEST(ChatRequest, ResponseFormat) {
   auto format = [](Json b, const char* type) {
     return with(std::move(b), "response_format", {{"type", type}});

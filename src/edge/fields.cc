@@ -261,9 +261,29 @@ Status choose_tool(const std::string& name, Conversation* c) {
   return {};
 }
 
-Status check_choice(const Conversation& c) {
-  if (c.tool_choice == ToolChoice::kRequired && c.thinking_mode)
-    return refuse("Thinking mode does not support this tool_choice");
+Status allow_tools(const std::string& mode, const Json* tools, Conversation* c) {
+  if (mode != "auto" && mode != "required") return bad_body("tool_choice.mode", "expected auto or required");
+  if (tools == nullptr || tools->empty()) return bad_body("tool_choice.tools", "expected at least one tool");
+  for (const Json& t : *tools) {
+    Fields f(t, "tool_choice.tools");
+    const Json* function = f.object("function");
+    Fields g(function != nullptr ? *function : t, "tool_choice.tools");
+    std::string name = g.required_text("name");
+    DI_TRY(g.status());
+    if (c->tools.empty()) continue;
+    if (std::none_of(c->tools.begin(), c->tools.end(), [&](const auto& d) { return d.name == name; }))
+      return refuse("tool_choice: no tool named '{}' was specified", name);
+    c->callable.push_back(std::move(name));
+  }
+  c->must_call = mode == "required" && !c->tools.empty();
+  return {};
+}
+
+Status check_choice(Conversation* c, const ConvertOptions& options) {
+  if (c->tool_choice != ToolChoice::kRequired || !c->thinking_mode) return {};
+  if (!options.required_with_thinking) return refuse("Thinking mode does not support this tool_choice");
+  c->tool_choice = ToolChoice::kAuto;
+  c->must_call = true;
   return {};
 }
 

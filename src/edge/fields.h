@@ -61,8 +61,11 @@ bool is_object_schema(const Json& schema);
 Status check_unique_names(const std::vector<ToolDefinition>& tools);
 // Keeps only the named tool and requires it.
 Status choose_tool(const std::string& name, Conversation* conversation);
-// required or a named tool while thinking is on is refused.
-Status check_choice(const Conversation& conversation);
+// Only these tools may be called; the prompt shows all. `tools`: names in {"name"}, or in {"function":
+// {"name"}}.
+Status allow_tools(const std::string& mode, const Json* tools, Conversation* conversation);
+// required or a named tool while thinking is on is refused, or left to constrained decoding.
+Status check_choice(Conversation* conversation, const ConvertOptions& options);
 
 // The literal image placeholder in any client text that reaches the prompt.
 Status check_image_literal(const Conversation& conversation, const ConvertOptions& options);

@@ -91,6 +91,8 @@ class Messages {
         if (schema == nullptr || !is_object_schema(*schema))
           return refuse("{}.input_schema must be a JSON Schema of type object", path);
         t.parameters = *schema;
+        t.strict = f.flag("strict");
+        DI_TRY(f.status());
         c_.tools.push_back(std::move(t));
       }
     }
@@ -112,8 +114,12 @@ class Messages {
       DI_TRY(f.status());
       if (c_.tools.empty() || (!ignored_search.empty() && name == ignored_search)) return {};
       DI_TRY(choose_tool(name, &c_));
-      return check_choice(c_);
-    } else if (type != "auto" && type != "any") {
+      return check_choice(&c_, o_);
+    } else if (type == "any") {
+      // VENDOR: the prompt is the one of auto; only constrained decoding makes the call come. Pinned by
+      // MessagesRequest.Tools.
+      c_.must_call = !c_.tools.empty();
+    } else if (type != "auto") {
       return bad_body("tool_choice.type", "unknown value '" + type + "'");
     }
     return {};

@@ -172,6 +172,13 @@ TEST(MessagesRequest, Tools) {
   Json b = with(hi(), "tools", blocks({tool("f"), tool("g")}));
   EXPECT_EQ(ask(b), kOn + "\n\n{TOOLS}<｜User｜>hi" + kTail);
   EXPECT_EQ(ask(with(b, "tool_choice", {{"type", "any"}})), ask(b)) << "any = auto";
+  EXPECT_TRUE(conv(with(b, "tool_choice", {{"type", "any"}}))->conversation.must_call);
+  EXPECT_FALSE(conv(b)->conversation.must_call);
+  Json strict = b;
+  strict["tools"][1]["strict"] = true;
+  EXPECT_EQ(conv(strict)->conversation.tools[1].strict, true);
+  EXPECT_EQ(conv(strict)->conversation.tools[0].strict, std::nullopt);
+  EXPECT_EQ(ask(strict), ask(b)) << "strict is not shown";
   EXPECT_EQ(ask(with(b, "tool_choice", {{"type", "none"}})), ask(hi()));
   Json named = {{"type", "tool"}, {"name", "g"}, {"disable_parallel_tool_use", true}};
   EXPECT_EQ(ask(with(b, "tool_choice", named)), "400 Thinking mode does not support this tool_choice");

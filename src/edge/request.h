@@ -33,8 +33,11 @@ struct ConvertOptions {
   bool developer_is_system = false;       // Responses role "developer"
   bool messages_system_in_place = false;  // Messages entries of role "system" stay system messages
   bool require_reasoning_back = false;  // stored turns with calls must bring their reasoning in thinking mode
-  bool check_models = false;            // only the names of specification 7.1
-  bool allow_prefix = true;             // Chat prefix continuation (the hosted service wants its beta path)
+  // A required or named call with thinking on comes after the reasoning instead of being refused; for servers
+  // whose grammar makes it come.
+  bool required_with_thinking = false;
+  bool check_models = false;  // only the names of specification 7.1
+  bool allow_prefix = true;   // Chat prefix continuation (the hosted service wants its beta path)
   int max_n = 1;
 };
 ConvertOptions convert_options(Profile profile);

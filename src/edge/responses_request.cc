@@ -102,7 +102,7 @@ class Responses {
       } else if (*choice == "required" && !c_.tools.empty()) {
         c_.tool_choice = ToolChoice::kRequired;
       }
-      return check_choice(c_);
+      return check_choice(&c_, o_);
     }
     Fields g(*choice, "tool_choice");
     std::string type = g.required_text("type");
@@ -111,13 +111,19 @@ class Responses {
       if (o_.reject_responses_web_search) return refuse("Server tools are not supported");
       return {};
     }
+    if (type == "allowed_tools") {
+      std::string mode = g.required_text("mode");
+      const Json* list = g.array("tools");
+      DI_TRY(g.status());
+      return allow_tools(mode, list, &c_);
+    }
     if (type != "function" && type != "custom")
       return bad_body("tool_choice.type", "unknown value '" + type + "'");
     std::string name = g.required_text("name");
     DI_TRY(g.status());
     if (c_.tools.empty()) return {};
     DI_TRY(choose_tool(name, &c_));
-    return check_choice(c_);
+    return check_choice(&c_, o_);
   }
 
   Status tool(const Json& json, size_t i) {

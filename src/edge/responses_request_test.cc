@@ -171,6 +171,19 @@ TEST(ResponsesRequest, Tools) {
   EXPECT_EQ(conv(tools({{{"type", "custom"}, {"name", "apply_patch"}}}))->custom_tools,
             (std::vector<std::string>{"apply_patch"}));
   EXPECT_EQ(ask(tools({{{"type", "web_search"}}, {{"type", "mcp"}}})), ask(body("x")));
+  for (bool must : {false, true}) {
+    Json choice = {{"type", "allowed_tools"},
+                   {"mode", must ? "required" : "auto"},
+                   {"tools", items({{{"type", "function"}, {"name", "f"}}})}};
+    r = conv(with(tools({space, f}), "tool_choice", choice)).value();
+    EXPECT_EQ(r.conversation.callable, std::vector<std::string>{"f"});
+    EXPECT_EQ(r.conversation.must_call, must);
+    EXPECT_EQ(r.conversation.tools.size(), 3u);
+    EXPECT_EQ(ask(with(tools({space, f}), "tool_choice", choice)), ask(tools({space, f})));
+    choice["tools"][0]["name"] = "zz";
+    EXPECT_EQ(ask(with(tools({space, f}), "tool_choice", choice)),
+              "400 tool_choice: no tool named 'zz' was specified");
+  }
   ConvertOptions strict;
   strict.reject_responses_web_search = true;
   EXPECT_EQ(conv(tools({{{"type", "web_search"}}}), strict).status().message(),

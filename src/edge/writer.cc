@@ -1,6 +1,8 @@
 // What the writers share, and the small bodies of edge/writer.h.
 #include "edge/writer.h"
 
+#include <algorithm>
+
 #include "edge/writer_parts.h"
 #include "text/unicode.h"
 
@@ -54,6 +56,9 @@ Message TurnRecorder::turn() const {
   m.content = Content(content_);
   m.reasoning = reasoning_;
   m.tool_calls = calls_;
+  // Calls of a Responses input are put in the order of their ids, in which ..._10 comes before ..._2.
+  if (protocol_ == Protocol::kResponses)
+    std::sort(m.tool_calls.begin(), m.tool_calls.end(), [](auto& a, auto& b) { return a.id < b.id; });
   return m;
 }
 

@@ -33,8 +33,11 @@ class Builder {
     if (grammar_.inline_regular) find_inlinable();
     std::vector<BuiltRule> out;
     // Building a rule may append auxiliary rules.
-    for (size_t i = 0; i < rules_.size() && budget_.alive(); ++i)
+    for (size_t i = 0; i < rules_.size() && budget_.alive(); ++i) {
       out.push_back(build(static_cast<RuleId>(i)));
+      // Rules of a schema are named by their places in it.
+      if (!budget_.status().ok() && rules_[i].name.starts_with('#')) budget_.locate(rules_[i].name);
+    }
     if (!budget_.status().ok()) return budget_.status();
     return out;
   }

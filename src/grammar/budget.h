@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 
@@ -59,6 +60,14 @@ class Budget {
   void fail(Status status) {
     if (status_.ok()) status_ = std::move(status);
   }
+  // Names the part of the source that was being worked on when a limit was reached; the first call counts, so
+  // the innermost part calls first.
+  void locate(const std::string& place) {
+    const Code code = status_.code();
+    if (located_ || (code != Code::kResourceExhausted && code != Code::kDeadlineExceeded)) return;
+    located_ = true;
+    if (!status_.message().starts_with('#')) status_ = status_.with_context(place);
+  }
   const Status& status() const { return status_; }
   int64_t states() const { return states_; }
 
@@ -76,6 +85,7 @@ class Budget {
   Status status_;
   int64_t states_ = 0, bytes_ = 0, branches_ = 0;
   uint32_t ticks_ = 0;
+  bool located_ = false;
 };
 
 }  // namespace deepinfer::grammar

@@ -27,11 +27,12 @@ Digest identity(const GrammarSource& source) {
   for (const ToolSpec& t : source.tools) {
     text(t.name);
     text(t.parameters);
-    number(t.strict ? 1 : 0);
+    number((t.strict ? 1 : 0) + (t.best_effort ? 2 : 0));
   }
   const ToolsOptions& o = source.tool_options;
   number(o.dsml_token);
-  number((o.required ? 1 : 0) + (o.opener_in_prompt ? 2 : 0) + (o.parallel ? 4 : 0));
+  text(o.answer_schema);
+  number((o.required ? 1 : 0) + (o.opener_in_prompt ? 2 : 0) + (o.parallel ? 4 : 0) + (o.v4 ? 8 : 0));
   schema(o.schema);
   return h.finish();
 }

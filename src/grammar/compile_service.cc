@@ -30,19 +30,74 @@ CompileService::CompileService(std::shared_ptr<const Vocabulary> vocabulary,
 }
 
 CompileService::~CompileService() {
+  stop();
+}
+
+void CompileService::stop() {
   {
     std::lock_guard lock(mutex_);
+    if (stopping_) return;
     stopping_ = true;
     for (const std::shared_ptr<Job>& j : jobs_) j->cancelled = true;
   }
   work_.notify_all();
   for (std::thread& t : workers_) t.join();
-  for (const std::shared_ptr<Job>& j : jobs_) {
+  std::list<std::shared_ptr<Job>> left;
+  {
+    std::lock_guard lock(mutex_);
+    left.swap(jobs_);
+  }
+  for (const std::shared_ptr<Job>& j : left) {
     for (const auto& [ticket, done] : j->waiting) done(Status(Code::kCancelled, "the server is stopping"));
   }
 }
 
-CompileService::Ticket CompileService::request(const GrammarSource& source, Done done) {
+CompileService::Allowance& CompileService::allowance(const std::string& tenant) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto most = static_cast<double>(options_.tenant_ms_per_minute);
+  auto refill = [&](Allowance* a) {
+    const double ms = std::chrono::duration<double, std::milli>(now - a->at).count();
+    a->left_ms = std::min(most, a->left_ms + ms * most / 60'000);
+    a->at = now;
+  };
+  auto it = allowances_.find(tenant);
+  if (it == allowances_.end()) {
+    // Who has everything left needs no entry, so that many names do not add up.
+    if (allowances_.size() >= 1024) {
+      for (auto& [name, a] : allowances_) refill(&a);
+      std::erase_if(allowances_, [&](const auto& e) { return e.second.left_ms >= most; });
+    }
+    it = allowances_.emplace(tenant, Allowance{most, now}).first;
+  }
+  refill(&it->second);
+  return it->second;
+}
+
+Status CompileService::may_queue(const std::string& tenant) {
+  if (stopping_) return Status(Code::kCancelled, "the server is stopping");
+  size_t waiting = 0, of_tenant = 0;
+  for (const auto& j : jobs_) {
+    if (j->running) continue;
+    ++waiting;
+    if (j->tenant == tenant) ++of_tenant;
+  }
+  if (waiting >= options_.queue || of_tenant >= std::max<size_t>(1, options_.queue / 2)) {
+    ++counters_.refused;
+    return error(Code::kUnavailable, "{} grammars are waiting to be compiled already; try again later",
+                 waiting);
+  }
+  if (allowance(tenant).left_ms <= 0) {
+    ++counters_.over_allowance;
+    return error(Code::kResourceExhausted,
+                 "new grammars and schemas have taken more than {} ms to compile in the last minute; try "
+                 "again later",
+                 options_.tenant_ms_per_minute);
+  }
+  return {};
+}
+
+CompileService::Ticket CompileService::request(const GrammarSource& source, Done done,
+                                               const std::string& tenant) {
   Digest id = identity(source);
   std::optional<Compiled> known;
   Ticket ticket;
@@ -67,16 +122,13 @@ CompileService::Ticket CompileService::request(const GrammarSource& source, Done
       if (job != jobs_.end()) {
         ++counters_.joined;
       } else {
-        auto waiting = static_cast<size_t>(
-            std::count_if(jobs_.begin(), jobs_.end(), [](const auto& j) { return !j->running; }));
-        if (waiting >= options_.queue || stopping_) {
-          ++counters_.refused;
-          known = Compiled(error(Code::kUnavailable,
-                                 "{} grammars are waiting to be compiled already; try again later", waiting));
+        if (Status s = may_queue(tenant); !s.ok()) {
+          known = Compiled(s);
         } else {
           auto made = std::make_shared<Job>();
           made->id = id;
           made->source = source;
+          made->tenant = tenant;
           job = jobs_.insert(jobs_.end(), std::move(made));
           work_.notify_one();
         }
@@ -148,19 +200,36 @@ void CompileService::keep(const Digest& id, const Compiled& result) {
   }
 }
 
+// The first in line whose tenant leaves a worker for others.
+std::shared_ptr<CompileService::Job> CompileService::next_job() {
+  const size_t most = static_cast<size_t>(std::max(1, options_.workers - 1));
+  for (const std::shared_ptr<Job>& j : jobs_) {
+    if (j->running) continue;
+    auto busy = static_cast<size_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto& other) {
+      return other->running && other->tenant == j->tenant;
+    }));
+    if (busy < most) return j;
+  }
+  return nullptr;
+}
+
 void CompileService::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    auto next = [&] {
-      return std::find_if(jobs_.begin(), jobs_.end(), [](const auto& j) { return !j->running; });
-    };
-    work_.wait(lock, [&] { return stopping_ || next() != jobs_.end(); });
+    std::shared_ptr<Job> job;
+    work_.wait(lock, [&] { return stopping_ || (job = next_job()) != nullptr; });
     if (stopping_) return;
-    std::shared_ptr<Job> job = *next();
     job->running = true;
+    const auto begin = std::chrono::steady_clock::now();
     lock.unlock();
     Compiled result = compile(job->source, vocabulary_, options_.limits, &job->cancelled);
     lock.lock();
+    const auto end = std::chrono::steady_clock::now();
+    // A grammar over a limit is wrong for every request; what is exhausted here is only an allowance.
+    if (result.status().code() == Code::kResourceExhausted ||
+        result.status().code() == Code::kDeadlineExceeded)
+      result = Compiled(Status(Code::kInvalidArgument, result.status().message()));
+    allowance(job->tenant).left_ms -= std::chrono::duration<double, std::milli>(end - begin).count();
     ++(result.ok() ? counters_.compiled : counters_.failed);
     if (!job->cancelled) keep(job->id, result);
     if (stopping_) return;  // the destructor answers those who wait
@@ -177,6 +246,7 @@ void CompileService::work() {
       idle_.notify_all();
     }
     jobs_.remove(job);
+    work_.notify_one();  // what could not run beside this one may now
   }
 }
 

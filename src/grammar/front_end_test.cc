@@ -250,6 +250,26 @@ TEST(ToolsTest, ChoicesOfTheRequest) {
   EXPECT_TRUE(accepts(g, "text\n\n<\x01 calls>\n" + one + kEnd));
   EXPECT_FALSE(accepts(g, "text\n\n<\x01 calls>\n" + one + kEnd + "more"));
   EXPECT_FALSE(accepts(g, "text \x01"));
+  // A value of a schema, or a call.
+  s.tool_options.answer_schema =
+      R"({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]})";
+  g = built(s);
+  EXPECT_TRUE(accepts(g, R"({"n":7})"));
+  EXPECT_TRUE(accepts(g, "\n\n<\x01 calls>\n" + one + kEnd));
+  EXPECT_FALSE(accepts(g, "text"));
+  EXPECT_FALSE(accepts(g, R"({"n":7})" + ("\n\n<\x01 calls>\n" + one + kEnd)));
+  s = tools();
+  s.tools = {
+      {"hint",
+       R"({"type":"object","properties":{"q":{"type":"array","uniqueItems":true},"n":{"type":"integer"}},)"
+       R"("required":["n"],"minProperties":1})",
+       false, true}};
+  g = built(s);
+  auto hint = [](const std::string& body) { return std::string(kOpen) + "hint\">\n" + body + kClose + kEnd; };
+  EXPECT_TRUE(accepts(g, hint(parameter("q", false, "[1, 1]") + parameter("n", false, "3"))));
+  EXPECT_TRUE(accepts(g, hint(parameter("n", false, "3") + parameter("other", true, "x"))));
+  EXPECT_FALSE(accepts(g, hint(parameter("n", true, "3"))));
+  EXPECT_FALSE(accepts(g, hint(parameter("q", false, "[1]"))));
   s = tools();
   s.tools.push_back(
       {"bad", R"({"type":"object","properties":{"q":{"type":"array","uniqueItems":true}}})", true});
@@ -307,7 +327,7 @@ TEST(ServiceTest, FailuresAreRememberedAndCancelledCompilesStop) {
   quick.text = "{}";
   EXPECT_TRUE(service.compile_now(quick).ok());
   EXPECT_FALSE(called);
-  // The queue is bounded: one runs, two wait, the next is refused at once.
+  // The queue is bounded, half of it for one tenant: one runs, one waits, the next is refused at once.
   std::vector<CompileService::Ticket> tickets;
   std::atomic<int> refused{0};
   for (int i = 0; i < 6; ++i) {
@@ -317,7 +337,56 @@ TEST(ServiceTest, FailuresAreRememberedAndCancelledCompilesStop) {
       if (c.status().code() == Code::kUnavailable) ++refused;
     }));
   }
-  EXPECT_GE(refused.load(), 3);
+  EXPECT_GE(refused.load(), 4);
+}
+
+TEST(ServiceTest, OneTenantLeavesWorkersQueueAndTimeToOthers) {
+  CompileServiceOptions options;
+  options.workers = 2;
+  options.queue = 8;
+  options.limits.time_ms = 60'000;
+  options.limits.states = 2'000'000'000;
+  options.limits.memory_bytes = int64_t{1} << 40;
+  options.tenant_ms_per_minute = 50;
+  CompileService service(bytes_only(), options);
+  GrammarSource s;
+  std::vector<CompileService::Ticket> tickets;
+  std::atomic<int> refused{0}, stopped{0};
+  for (int i = 0; i < 20; ++i) {
+    s.text =
+        R"({"type":"string","pattern":"^(a|b)*a(a|b){24}$","maxLength":)" + std::to_string(2000 + i) + "}";
+    tickets.push_back(service.request(
+        s,
+        [&](const CompileService::Compiled& c) {
+          ++(c.status().code() == Code::kUnavailable ? refused : stopped);
+        },
+        "loud"));
+  }
+  EXPECT_GE(refused.load(), 15) << "half of the queue waits, one runs";
+  s.text = "{}";
+  std::promise<Code> quiet;
+  auto ticket = service.request(
+      s, [&](const CompileService::Compiled& c) { quiet.set_value(c.status().code()); }, "quiet");
+  EXPECT_EQ(quiet.get_future().get(), Code::kOk) << "while the other tenant's compile runs";
+  // What was compiled is known for everybody; only new work is charged.
+  for (int i = 0; i < 40 && service.counters().over_allowance == 0; ++i) {
+    s.text = R"({"type":"string","pattern":"^(a|b)*a(a|b){6}$","maxLength":)" + std::to_string(50 + i) + "}";
+    std::promise<Code> end;
+    auto t = service.request(
+        s, [&](const CompileService::Compiled& c) { end.set_value(c.status().code()); }, "busy");
+    Code code = end.get_future().get();
+    if (code != Code::kOk) {
+      EXPECT_EQ(code, Code::kResourceExhausted);
+    }
+  }
+  EXPECT_EQ(service.counters().over_allowance, 1u);
+  s.text = "{}";
+  EXPECT_TRUE(service.compile_now(s).ok());
+  service.stop();
+  EXPECT_GT(stopped.load(), 0) << "those who wait are told";
+  EXPECT_EQ(service.compile_now(s).status().code(), Code::kOk) << "what is known stays known";
+  s.text = R"({"type":"null"})";
+  EXPECT_EQ(service.compile_now(s).status().code(), Code::kCancelled);
 }
 
 TEST(ServiceTest, TheCacheStaysUnderItsBound) {

@@ -50,6 +50,7 @@ RuleId SchemaCompiler::Impl::rule_for(const SchemaSet& set) {
     }
   }
   --depth;
+  budget->locate(name);
   grammar->rules[id].body = make_alt(std::move(ways));
   return id;
 }
@@ -484,7 +485,10 @@ Result<SchemaCompiler::Split> SchemaCompiler::split_rule(const JsonValue& node) 
   ExprPtr rest = make_alt(std::move(other));
   if (rest->kind != Expr::Kind::kNever)
     out.has_other = true, out.other = impl_->grammar->add("argument", rest);
-  if (!impl_->budget->status().ok()) return impl_->budget->status();
+  if (!impl_->budget->status().ok()) {
+    impl_->budget->locate(impl_->pointer(&node, ""));
+    return impl_->budget->status();
+  }
   return out;
 }
 

@@ -425,6 +425,25 @@ TEST(SchemaTest, HostileSchemasEndWithinTheirLimits) {
   }
 }
 
+TEST(SchemaTest, ALimitNamesThePlaceThatReachedIt) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"properties":{"ok":{"type":"integer"},"deep":{"items":{"type":"string","pattern":"^(a|b)*a(a|b){22}$"}}}})",
+       "#/properties/deep/items: more than"},
+      {R"({"$defs":{"wide":{"allOf":[{"anyOf":[{"minLength":1},{"maxLength":9}]},{"anyOf":[{"minLength":2},{"maxLength":8}]},
+       {"anyOf":[{"minLength":3},{"maxLength":7}]},{"anyOf":[{"minLength":4},{"maxLength":6}]}]}},"items":{"$ref":"#/$defs/wide"}})",
+       "#/items: more than"},
+      {R"({"properties":{"far":{"type":"string","minLength":9000}}})", "#/properties/far"}};
+  CompileLimits limits;
+  limits.states = 3000;
+  limits.branches = 10;
+  limits.repeat = 8000;
+  for (const auto& [schema, start] : cases) {
+    auto g = build(schema, {}, limits);
+    ASSERT_FALSE(g.ok()) << schema;
+    EXPECT_TRUE(g.status().message().starts_with(start)) << g.status().message();
+  }
+}
+
 TEST(SchemaTest, CancelStopsACompile) {
   GrammarSource s;
   s.text = R"({"type":"string","pattern":"^(a|b)*a(a|b){18}$","maxLength":1000})";

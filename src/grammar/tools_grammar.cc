@@ -26,11 +26,16 @@ class Builder {
     }
     RuleId one = g_.add("invoke", make_alt(std::move(calls)));
     ExprPtr many = options_.parallel ? make_repeat(make_rule(one), 1, kUnbounded) : make_rule(one);
-    ExprPtr block = make_seq({many, make_bytes("</"), tag(" calls>")});
-    ExprPtr opened = make_seq({make_bytes("<"), tag(" calls>\n"), block});
+    ExprPtr block = make_seq({many, make_bytes("</"), tag("calls", ">")});
+    ExprPtr opened = make_seq({make_bytes("<"), tag("calls", ">\n"), block});
     ExprPtr root;
     if (options_.required) {
       root = options_.opener_in_prompt ? block : make_seq({make_bytes("\n\n"), opened});
+    } else if (!options_.answer_schema.empty()) {
+      DI_ASSIGN(const JsonValue* schema, parse(options_.answer_schema));
+      auto answer = compiler(*schema, false).value_rule(*schema);
+      if (!answer.ok()) return answer.status().with_context("answer format");
+      root = make_alt({make_rule(*answer), make_seq({make_bytes("\n\n"), opened})});
     } else {
       // Free text; the block begins at "<" and the control token, which no text can spell.
       RuleId text = g_.add("text", make_repeat(make_class(CharSet::any(), Spelling::kRaw), 0, kUnbounded));
@@ -41,48 +46,57 @@ class Builder {
   }
 
  private:
-  ExprPtr tag(std::string rest) {
-    return make_seq({make_token(options_.dsml_token), make_bytes(std::move(rest))});
+  ExprPtr tag(std::string name, const std::string& rest) {
+    if (options_.v4 && name == "calls") name = "tool_calls";
+    return make_seq({make_token(options_.dsml_token), make_bytes((options_.v4 ? "" : " ") + name + rest)});
   }
 
   ExprPtr parameter(ExprPtr key, ExprPtr string_value, ExprPtr json_value) {
-    ExprPtr close = make_seq({make_bytes("</"), tag(" parameter>\n")});
+    ExprPtr close = make_seq({make_bytes("</"), tag("parameter", ">\n")});
     std::vector<ExprPtr> ways;
     if (string_value->kind != Expr::Kind::kNever)
       ways.push_back(make_seq({make_bytes("\" string=\"true\">"), string_value, close}));
     if (json_value != nullptr)
       ways.push_back(make_seq({make_bytes("\" string=\"false\">"), json_value, close}));
     ExprPtr value = make_alt(std::move(ways));
-    return make_seq({make_bytes("<"), tag(" parameter name=\""), std::move(key), value});
+    return make_seq({make_bytes("<"), tag("parameter", " name=\""), std::move(key), value});
+  }
+
+  Result<const JsonValue*> parse(const std::string& text) {
+    if (static_cast<int64_t>(text.size()) > budget_->limits().source_bytes)
+      return error(Code::kResourceExhausted, "schema: more than {} bytes", budget_->limits().source_bytes);
+    DI_ASSIGN(JsonValue document, parse_json_value(text, budget_->limits().json_depth));
+    documents_.push_back(std::move(document));
+    return &documents_.back();
+  }
+  SchemaCompiler& compiler(const JsonValue& document, bool best_effort) {
+    SchemaOptions o = options_.schema;
+    o.best_effort = o.best_effort || best_effort;
+    return compilers_.emplace_back(document, o, &g_, budget_);
   }
 
   // Members of the argument object: an optional object schema as parameter lines.
   Result<ExprPtr> invoke(const ToolSpec& tool) {
-    ExprPtr open = make_seq({make_bytes("<"), tag(" invoke name=\"" + tool.name + "\">\n")});
-    ExprPtr close = make_seq({make_bytes("</"), tag(" invoke>\n")});
-    std::string text = tool.parameters.empty() ? "{}" : tool.parameters;
-    if (static_cast<int64_t>(text.size()) > budget_->limits().source_bytes)
-      return error(Code::kResourceExhausted, "parameters: more than {} bytes",
-                   budget_->limits().source_bytes);
-    DI_ASSIGN(JsonValue document, parse_json_value(text, budget_->limits().json_depth));
-    documents_.push_back(std::move(document));
-    const JsonValue& schema = documents_.back();
-    compilers_.emplace_back(schema, options_.schema, &g_, budget_);
-    SchemaCompiler& compiler = compilers_.back();
+    ExprPtr open = make_seq({make_bytes("<"), tag("invoke", " name=\"" + tool.name + "\">\n")});
+    ExprPtr close = make_seq({make_bytes("</"), tag("invoke", ">\n")});
+    DI_ASSIGN(const JsonValue* document, parse(tool.parameters.empty() ? "{}" : tool.parameters));
+    const JsonValue& schema = *document;
+    SchemaCompiler& compiler = this->compiler(schema, tool.best_effort);
     if (!schema.is(Type::kObject))
       return Status(Code::kInvalidArgument, "parameters must be a schema object");
     const JsonValue* node = resolve_top(schema);
+    const bool typed = tool.strict || tool.best_effort;
     MembersRule members;
     members.any_order = options_.schema.any_order;
     bool required_any = false;
-    if (tool.strict) {
-      DI_TRY(check_keywords(*node));
+    if (typed) {
+      DI_TRY(check_keywords(*node, tool.best_effort));
       DI_TRY(declared(*node, compiler, &members, &required_any));
     }
     const JsonValue* more = node->find("additionalProperties");
-    bool closed = tool.strict && ((more != nullptr && more->is(Type::kBool) && !more->boolean) ||
-                                  (more == nullptr && node->find("properties") != nullptr));
-    if (!closed) DI_TRY(others(tool.strict ? more : nullptr, *node, tool.strict, compiler, &members));
+    bool closed = typed && ((more != nullptr && more->is(Type::kBool) && !more->boolean) ||
+                            (more == nullptr && !tool.best_effort && node->find("properties") != nullptr));
+    if (!closed) DI_TRY(others(typed ? more : nullptr, *node, typed, compiler, &members));
     std::vector<ExprPtr> bodies;
     if (!required_any)
       bodies.push_back(make_repeat(make_bytes("\n"), 0, 1));  // no arguments: an empty line, or nothing
@@ -111,7 +125,7 @@ class Builder {
   }
 
   // The argument object itself is written as tags, so its schema must be a plain object.
-  Status check_keywords(const JsonValue& node) const {
+  Status check_keywords(const JsonValue& node, bool best_effort) const {
     static constexpr std::string_view kKnown[] = {
         "type",     "properties",  "required", "additionalProperties",
         "title",    "description", "$defs",    "definitions",
@@ -121,7 +135,7 @@ class Builder {
       (void)value;
       if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown) || name.starts_with("x-"))
         continue;
-      if (!options_.schema.best_effort)
+      if (!options_.schema.best_effort && !best_effort)
         return error(Code::kUnsupported, "#/{}: not supported at the top of a tool's parameters", name);
     }
     if (const JsonValue* t = node.find("type");

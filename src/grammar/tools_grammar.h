@@ -18,13 +18,18 @@ struct ToolSpec {
   std::string parameters;  // JSON schema of the argument object; "" or "{}": any arguments
   // Not strict: any parameters with any values, in well-formed tags.
   bool strict = true;
+  // The schema as far as it can be kept: keywords that cannot are left out, undeclared arguments may come
+  // unless the schema closes the object. For tools whose schema is a hint and not a promise.
+  bool best_effort = false;
 };
 
 struct ToolsOptions {
   int32_t dsml_token = -1;       // ｜DSML｜
   bool required = true;          // a call must come; otherwise text may come, and a call after it
+  std::string answer_schema;     // not required: instead of text, a value of this JSON schema ("": text)
   bool opener_in_prompt = true;  // the prompt ends behind "<｜DSML｜ calls>\n" (required only)
   bool parallel = true;          // more than one call in the block
+  bool v4 = false;               // the older spelling: tool_calls, invoke, parameter without a space
   SchemaOptions schema;
 };
 

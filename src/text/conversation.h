@@ -95,6 +95,10 @@ struct Conversation {
   ToolChoice tool_choice = ToolChoice::kAuto;
   ResponseFormat response_format = ResponseFormat::kText;
   Json response_schema;  // kJsonSchema only
+  // What constrained decoding keeps and the prompt does not say: a call must come although the prompt does
+  // not begin it; names of the tools that may be called (empty: all that are shown).
+  bool must_call = false;
+  std::vector<std::string> callable;
 
   bool tools_shown() const { return tool_choice != ToolChoice::kNone && !tools.empty(); }
 };

@@ -54,6 +54,7 @@ void TurnMemory::remember(std::string_view scope, const Message& turn, SampledTu
   if (auto old = by_key_.find(key); old != by_key_.end()) drop(old->second);
   if (bytes(entry) > max_bytes_) return;
   used_bytes_ += bytes(entry);
+  ++counters_.remembered;
   entries_.push_front(std::move(entry));
   by_key_.emplace(key, entries_.begin());
   while (used_bytes_ > max_bytes_) drop(std::prev(entries_.end()));
@@ -64,9 +65,18 @@ std::shared_ptr<const SampledTurn> TurnMemory::find(std::string_view scope, cons
   Digest key = turn_key(scope, turn, thinking);
   std::lock_guard lock(mutex_);
   auto it = by_key_.find(key);
+  ++(it == by_key_.end() ? counters_.misses : counters_.hits);
   if (it == by_key_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, it->second);
   return it->second->turn;
+}
+
+TurnMemory::Counters TurnMemory::counters() const {
+  std::lock_guard lock(mutex_);
+  Counters c = counters_;
+  c.turns = static_cast<int64_t>(entries_.size());
+  c.bytes = static_cast<int64_t>(used_bytes_);
+  return c;
 }
 
 size_t TurnMemory::size() const {

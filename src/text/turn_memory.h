@@ -39,6 +39,12 @@ class TurnMemory {
   std::shared_ptr<const SampledTurn> find(std::string_view scope, const Message& turn, bool thinking);
   size_t size() const;
 
+  struct Counters {
+    int64_t remembered = 0, hits = 0, misses = 0;  // turns kept, found, looked for and not found
+    int64_t turns = 0, bytes = 0;                  // held now
+  };
+  Counters counters() const;
+
  private:
   struct Entry {
     Digest key;
@@ -54,6 +60,7 @@ class TurnMemory {
   Order entries_;  // most recently used first
   std::map<Digest, Order::iterator> by_key_;
   size_t used_bytes_ = 0;
+  Counters counters_;
 };
 
 }  // namespace deepinfer

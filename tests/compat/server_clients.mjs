@@ -39,6 +39,31 @@ async function chat(client, model) {
   assert.ok(['stop', 'length', 'tool_calls'].includes(called.choices[0].finish_reason));
 }
 
+// A strict tool and a required call, whole and streamed.
+async function strictTools(client, other, model) {
+  const schema = { type: 'object', properties: { unit: { enum: ['C', 'F'] }, days: { type: 'integer', minimum: 1, maximum: 14 } },
+    required: ['unit', 'days'], additionalProperties: false };
+  const weather = (v) => {
+    const value = typeof v === 'string' ? JSON.parse(v) : v;
+    assert.deepEqual(Object.keys(value).sort(), ['days', 'unit']);
+    assert.ok(['C', 'F'].includes(value.unit) && Number.isInteger(value.days) && value.days >= 1 && value.days <= 14, JSON.stringify(value));
+    return value;
+  };
+  const request = { model, messages: ask, max_tokens: 200, temperature: 1, seed: 3, parallel_tool_calls: false, tool_choice: 'required',
+    tools: [{ type: 'function', function: { name: 'get_weather', strict: true, parameters: schema } }], ...off };
+  const whole = (await client.chat.completions.create(request)).choices[0];
+  assert.equal(whole.finish_reason, 'tool_calls');
+  const streamed = (await client.chat.completions.stream(request).finalChatCompletion()).choices[0];
+  assert.deepEqual(weather(streamed.message.tool_calls[0].function.arguments), weather(whole.message.tool_calls[0].function.arguments));
+  const made = await client.responses.create({ model, input: ask, max_output_tokens: 200, reasoning: { effort: 'none' }, tool_choice: 'required',
+    parallel_tool_calls: false, tools: [{ type: 'function', name: 'get_weather', strict: true, parameters: schema }] });
+  weather(made.output.filter((item) => item.type === 'function_call')[0].arguments);
+  const any = { model, max_tokens: 200, messages: ask, tool_choice: { type: 'any', disable_parallel_tool_use: true },
+    tools: [{ name: 'get_weather', strict: true, input_schema: schema }], ...off };
+  assert.equal((await other.messages.create(any)).stop_reason, 'tool_use');
+  weather((await other.messages.stream(any).finalMessage()).content.filter((b) => b.type === 'tool_use')[0].input);
+}
+
 async function responses(client, model) {
   const first = await client.responses.create({ model, input: 'My name is Ada.', max_output_tokens: 12, reasoning: { effort: 'none' } });
   const second = await client.responses.create({ model, input: 'And?', max_output_tokens: 12, previous_response_id: first.id, reasoning: { effort: 'none' } });
@@ -80,6 +105,7 @@ try {
   const model = (await client.models.list()).data[0].id;
   await chat(client, model);
   await responses(client, model);
+  await strictTools(client, new Anthropic({ baseURL: base, apiKey: 'secret', maxRetries: 0, timeout: 120000 }), model);
   await messages(new Anthropic({ baseURL: base, apiKey: 'secret', maxRetries: 0, timeout: 120000 }), model);
   await errors(client, model);
   server.kill('SIGTERM');

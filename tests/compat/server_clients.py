@@ -63,6 +63,65 @@ def chat(client, name):
     assert name in [m.id for m in client.models.list().data]
 
 
+WEATHER = {"type": "object", "properties": {"unit": {"enum": ["C", "F"]}, "days": {"type": "integer", "minimum": 1, "maximum": 14}},
+           "required": ["unit", "days"], "additionalProperties": False}
+
+
+def weather(arguments):
+    value = json.loads(arguments) if isinstance(arguments, str) else arguments
+    assert set(value) == {"unit", "days"} and value["unit"] in ("C", "F") and 1 <= value["days"] <= 14, value
+    return value
+
+
+def strict_tools(client, other, name):
+    """A strict tool and a required call, through each library's own ways, whole and streamed."""
+    function = {"name": "get_weather", "strict": True, "parameters": WEATHER}
+    ask = dict(model=name, messages=ASK, max_tokens=200, temperature=1, seed=3, parallel_tool_calls=False, tools=[{"type": "function", "function": function}], extra_body=OFF)
+    for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
+        whole = client.chat.completions.create(tool_choice=choice, **ask).choices[0]
+        assert whole.finish_reason == "tool_calls" and len(whole.message.tool_calls) == 1
+        value = weather(whole.message.tool_calls[0].function.arguments)
+        with client.chat.completions.stream(tool_choice=choice, **ask) as stream:
+            for _ in stream:
+                pass
+            streamed = stream.get_final_completion().choices[0].message
+        assert weather(streamed.tool_calls[0].function.arguments) == value
+    auto = client.chat.completions.create(tool_choice="auto", **ask).choices[0]
+    for call in auto.message.tool_calls or []:
+        weather(call.function.arguments)
+    # The answer goes back with a result: the conversation goes on.
+    messages = ASK + [whole.message, {"role": "tool", "tool_call_id": whole.message.tool_calls[0].id, "content": "sunny"}]
+    client.chat.completions.create(model=name, messages=messages, max_tokens=8, tools=ask["tools"], extra_body=OFF)
+    tool = {"type": "function", "name": "get_weather", "strict": True, "parameters": WEATHER}
+    ask = dict(model=name, input=ASK, tools=[tool], tool_choice="required", parallel_tool_calls=False, max_output_tokens=200, temperature=0, reasoning={"effort": "none"})
+    made = client.responses.create(**ask)
+    calls = [item for item in made.output if item.type == "function_call"]
+    assert len(calls) == 1 and made.status == "completed"
+    value = weather(calls[0].arguments)
+    with client.responses.stream(**ask) as stream:
+        final = [event for event in stream if event.type == "response.completed"][0].response
+    assert weather([item for item in final.output if item.type == "function_call"][0].arguments) == value
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_weather"}]}
+    made = client.responses.create(**dict(ask, tool_choice=allowed, tools=[tool, dict(tool, name="other")]))
+    assert [item.name for item in made.output if item.type == "function_call"] == ["get_weather"]
+    tools = [{"name": "get_weather", "input_schema": WEATHER, "strict": True}]
+    for choice in ({"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "get_weather", "disable_parallel_tool_use": True}):
+        ask = dict(model=name, max_tokens=200, messages=ASK, tools=tools, tool_choice=choice, thinking={"type": "disabled"}, extra_body={"temperature": 0})
+        whole = other.messages.create(**ask)
+        blocks = [b for b in whole.content if b.type == "tool_use"]
+        assert whole.stop_reason == "tool_use" and len(blocks) == 1
+        value = weather(blocks[0].input)
+        with other.messages.stream(**ask) as stream:
+            final = stream.get_final_message()
+        assert weather([b for b in final.content if b.type == "tool_use"][0].input) == value
+    bad = {"type": "object", "properties": {"q": {"type": "array", "uniqueItems": True}}}
+    try:
+        client.chat.completions.create(model=name, messages=ASK, tools=[{"type": "function", "function": {"name": "f", "strict": True, "parameters": bad}}])
+        raise AssertionError("a keyword that cannot be kept was taken")
+    except openai.BadRequestError as e:
+        assert "#/properties/q/uniqueItems" in str(e), e
+
+
 def responses(client, name):
     first = client.responses.create(model=name, input="My name is Ada.", max_output_tokens=12, reasoning={"effort": "none"})
     assert first.status in ("completed", "incomplete")
@@ -133,6 +192,8 @@ def main():
         name = client.models.list().data[0].id
         chat(client, name)
         responses(client, name)
+        if engine == "serving":
+            strict_tools(client, anthropic.Anthropic(base_url=base, api_key="secret", timeout=120), name)
         messages(anthropic.Anthropic(base_url=base, api_key="secret", timeout=120), name)
         errors(base, name)
         assert "deepinfer_output_tokens_total" in get(base, "/metrics")

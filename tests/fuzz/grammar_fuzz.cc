@@ -1,7 +1,8 @@
 // Structured output from hostile bytes: the first byte chooses the kind of source (schema, schema in any
-// order, regular expression, GBNF, Lark, tools), the rest up to a zero byte is the source, what follows
-// chooses tokens. A source is compiled within small limits or refused; a matcher over it must agree with
-// itself: what the mask allows is accepted and nothing else, and rolling back restores the mask.
+// order, regular expression, GBNF, Lark, tools) and what a request says about tools, the rest up to a zero
+// byte is the source, what follows chooses tokens. A source is compiled within small limits or refused; a
+// matcher over it must agree with itself: what the mask allows is accepted and nothing else, and rolling back
+// restores the mask.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -43,8 +44,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   source.schema.any_order = data[0] % 6 == 1;
   source.schema.max_space = 2;
   if (source.kind == Kind::kTools) {
-    source.tools = {{"t", source.text, true}, {"u", "", false}};
+    const int how = data[0] / 6;
+    source.tools = {{"t", source.text, (how & 1) == 0, (how & 1) != 0}, {"u", "", false}};
     source.tool_options.dsml_token = 257;
+    source.tool_options.required = (how & 2) == 0;
+    source.tool_options.opener_in_prompt = (how & 4) == 0;
+    source.tool_options.parallel = (how & 8) == 0;
+    source.tool_options.v4 = (how & 16) != 0;
+    if ((how & 32) != 0) source.tool_options.answer_schema = source.text;
     source.text.clear();
   }
   grammar::CompileLimits limits;

@@ -94,6 +94,10 @@ void GenerationCall::start() {
   exchange_->on_abandoned([self](ExchangeEnd end) {
     if (self->reason_.empty()) self->reason_ = name(end);
     if (self->submitted_) self->s_->generator->cancel(self->engine_id_);
+    if (!self->waits_for_constraint_) return;
+    self->waits_for_constraint_ = false;
+    self->compiling_.reset();
+    self->account();
   });
   auto body = std::make_shared<std::string>(exchange_->take_body());
   auto loop = exchange_->loop();
@@ -109,14 +113,28 @@ void GenerationCall::start() {
           DI_ASSIGN(previous, parse_json(stored.items));
         }
       }
-      return self->preparer_->prepare(self->endpoint_, json, previous ? &*previous : nullptr);
+      return self->preparer_->prepare(self->endpoint_, json, previous ? &*previous : nullptr,
+                                      self->caller_.tenant);
     }());
-    loop->post([self, result] { self->prepared(std::move(*result)); });
+    std::shared_ptr<void> compiling;
+    if (result->ok() && (*result)->constraint && self->s_->constraints) {
+      compiling = self->s_->constraints(
+          *(*result)->constraint, self->caller_.tenant,
+          [self, loop](Result<std::shared_ptr<const void>> made) {
+            auto shared = std::make_shared<Result<std::shared_ptr<const void>>>(std::move(made));
+            loop->post([self, shared] { self->constrained(std::move(*shared)); });
+          });
+    }
+    loop->post([self, result, compiling] {
+      self->compiling_ = compiling;
+      self->prepared(std::move(*result));
+    });
   });
 }
 
 void GenerationCall::prepared(Result<Prepared> result) {
   if (exchange_->ended()) {
+    compiling_.reset();
     reason_ = "client_left";
     return account();
   }
@@ -129,6 +147,28 @@ void GenerationCall::prepared(Result<Prepared> result) {
   p_.info.id = response_id_;
   p_.info.created = wall_time_ns() / 1'000'000'000;
   p_.info.tokenizer = &preparer_->options().encoder->tokenizer();
+  scope_ = cache_scope(caller_.tenant, p_.user_id, p_.cache_salt);
+  waits_for_constraint_ = p_.constraint && !constraint_;
+  if (!waits_for_constraint_) proceed();
+}
+
+void GenerationCall::constrained(Result<std::shared_ptr<const void>> made) {
+  constraint_ = std::move(made);
+  if (!waits_for_constraint_) return;
+  waits_for_constraint_ = false;
+  proceed();
+}
+
+void GenerationCall::proceed() {
+  compiling_.reset();
+  if (constraint_ && !constraint_->ok()) {
+    const ErrorReply reply = error_reply(constraint_->status().with_context(p_.constraint->field));
+    return fail(reply, reply.status == 400   ? "invalid_request"
+                       : reply.status == 429 ? "grammar_allowance"
+                                             : "grammar_queue_full");
+  }
+  if (constraint_) p_.generation.constraint = std::move(**constraint_);
+  constraint_.reset();
   if (!admit() || !submit()) return;
   open_answer();
 }
@@ -183,13 +223,17 @@ bool GenerationCall::submit() {
   g.tenant = caller_.tenant_number;
   g.tenant_weight = caller_.weight;
   g.priority = std::min(caller_.priority, p_.priority.value_or(caller_.priority));
-  g.cache_scope = caller_.tenant + "\n" + (p_.user_id ? "u" + *p_.user_id : "-") + "\n" + p_.cache_salt;
+  g.cache_scope = scope_;
   usage_.prompt_tokens = static_cast<int64_t>(g.prompt.size());
   const int n = g.choices;
   auto self = shared_from_this();
   for (int i = 0; i < n; ++i) {
     Choice c;
-    c.parser = std::make_unique<OutputParser>(p_.info.tokenizer, preparer_->options().control, p_.parsing);
+    OutputParserOptions parser;
+    parser.record = preparer_->options().turns != nullptr && endpoint_ != Endpoint::kCompletions;
+    if (parser.record) c.recorder = std::make_unique<TurnRecorder>(protocol_of(endpoint_), response_id_);
+    c.parser =
+        std::make_unique<OutputParser>(p_.info.tokenizer, preparer_->options().control, p_.parsing, parser);
     ResponseInfo info = p_.info;
     info.choice = i;
     if (n > 1) info.include_usage = false;  // the sum comes at the end
@@ -319,7 +363,9 @@ void GenerationCall::take_finish(Choice& c, GenerationEvent& e) {
 void GenerationCall::deliver(Choice& c, std::vector<OutputChunk>& chunks) {
   events_.clear();
   for (const OutputChunk& chunk : chunks) {
+    if (c.recorder) c.recorder->write(chunk);
     if (chunk.kind == OutputChunk::Kind::kFinish) {
+      remember(c);
       c.done = true;
       c.usage = chunk.usage;
       if (reason_.empty() || choices_.size() > 1) {
@@ -338,6 +384,13 @@ void GenerationCall::deliver(Choice& c, std::vector<OutputChunk>& chunks) {
     c.writer->write(chunk, &events_);
   }
   if (p_.stream) send_events(events_);
+}
+
+// Before the client can know that the turn is over.
+void GenerationCall::remember(const Choice& c) {
+  if (!c.recorder || !c.parser->repeatable() || cancelled_) return;
+  preparer_->options().turns->remember(scope_, c.recorder->turn(),
+                                       {c.parser->sampled(), p_.info.thinking, p_.forced_call});
 }
 
 void GenerationCall::send_events(std::vector<Event>& events) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -68,6 +69,7 @@ class LiveCalls {
 struct CallServices {
   Generator* generator = nullptr;
   std::shared_ptr<Snapshot<Preparer>> preparer;  // a call keeps the one it began with
+  ConstraintFactory constraints;                 // empty: no request has a constraint
   AdmissionGate* gate = nullptr;
   ServeMetrics* metrics = nullptr;
   EventLog* log = nullptr;
@@ -101,6 +103,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   struct Choice {
     std::unique_ptr<OutputParser> parser;
     std::unique_ptr<ResponseWriter> writer;
+    std::unique_ptr<TurnRecorder> recorder;  // null: the turn is not remembered
     std::vector<TokenLogprob> prompt_logprobs;
     Usage usage;
     bool done = false;                // the finish chunk is written
@@ -109,6 +112,9 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   };
 
   void prepared(Result<Prepared> result);
+  void constrained(Result<std::shared_ptr<const void>> made);
+  void proceed();
+  void remember(const Choice& c);
   bool admit();
   void displaced();
   bool submit();
@@ -136,6 +142,11 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   std::string request_id_, response_id_;
   TraceContext trace_;
   Prepared p_;
+  std::string scope_;  // of cached prefixes and remembered turns
+  // What the output must match is compiled while the request holds no place in the engine.
+  std::shared_ptr<void> compiling_;
+  std::optional<Result<std::shared_ptr<const void>>> constraint_;
+  bool waits_for_constraint_ = false;
   std::vector<Choice> choices_;
   uint64_t ticket_ = 0, engine_id_ = 0;
   bool admitted_ = false, submitted_ = false, started_ = false, over_ = false, cancelled_ = false;

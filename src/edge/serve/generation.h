@@ -23,8 +23,13 @@ struct ConstraintSpec {
   bool after_thinking = false;  // the output begins inside reasoning, which is free
 };
 
-// Makes the engine's own constraint object; the edge only carries it. May take its time: called on a worker.
-using ConstraintFactory = std::function<Result<std::shared_ptr<const void>>(const ConstraintSpec&)>;
+// Makes the engine's own constraint object; the edge only carries it. Returns at once; `done` is called once,
+// from any thread, perhaps before it returns, and must not block. Letting go of what is returned withdraws
+// the request: done is not called any more, and nobody works on it if nobody else waits. `tenant`: on whose
+// account.
+using ConstraintDone = std::function<void(Result<std::shared_ptr<const void>>)>;
+using ConstraintFactory = std::function<std::shared_ptr<void>(
+    const ConstraintSpec&, const std::string& tenant, ConstraintDone done)>;
 
 struct GenerationRequest {
   std::vector<int32_t> prompt;

@@ -145,6 +145,12 @@ const std::vector<MetricInfo>& metric_catalogue() {
        "generation requests by how they ended", "request_success"},
       {"deepinfer_rejected_total", "counter", "requests", "reason", "requests refused before any work",
        "admission_rejections"},
+      {"deepinfer_grammar_events_total", "counter", "see label", "event",
+       "grammars of requests: asked for, known already, compiled, refused, by name", ""},
+      {"deepinfer_turn_memory_events_total", "counter", "turns", "event",
+       "assistant turns generated here: remembered, given back as sampled (hit), looked for and not known "
+       "(miss)",
+       ""},
       {"deepinfer_http_responses_total", "counter", "responses", "status", "answers by HTTP status", ""},
       {"deepinfer_http_connections_total", "counter", "connections", "", "connections accepted", ""},
       {"deepinfer_http_connections_open", "gauge", "connections", "", "connections open now", ""},
@@ -294,6 +300,8 @@ void speculation_text(const SpeculationView& s, TextWriter* w) {
   w->by_label("deepinfer_speculation_predicted_total", predicted);
 }
 
+using Events = std::map<std::string, int64_t>;
+
 std::map<std::string, int64_t> as_map(const std::vector<std::pair<std::string, int64_t>>& list) {
   return {list.begin(), list.end()};
 }
@@ -325,6 +333,8 @@ std::string metrics_text(const ServeMetrics& m, const EngineView& e, const HttpG
   w.by_label("deepinfer_requests_total", m.requests.values());
   w.by_label("deepinfer_finished_total", m.finished.values());
   w.by_label("deepinfer_rejected_total", m.rejected.values());
+  w.by_label("deepinfer_grammar_events_total", m.grammar_events ? m.grammar_events() : Events());
+  w.by_label("deepinfer_turn_memory_events_total", m.turn_events ? m.turn_events() : Events());
   w.by_label("deepinfer_http_responses_total", m.http_responses.values());
   w.value("deepinfer_http_connections_total", n(http.accepted));
   w.value("deepinfer_http_connections_open", n(http.open));

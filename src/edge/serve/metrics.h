@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -50,6 +51,8 @@ struct ServeMetrics {
   LabelledCounter rejected;        // by reason
   std::atomic<int64_t> prompt_tokens{0}, cached_tokens{0}, output_tokens{0}, reasoning_tokens{0};
   std::atomic<int64_t> banned_tokens{0}, in_flight{0};
+  // Whoever compiles grammars and remembers turns counts; empty: nobody does.
+  std::function<std::map<std::string, int64_t>()> grammar_events, turn_events;
   Histogram ttft, inter_token, per_token, e2e, queue, prefill, decode, prompt_size, output_size, choices,
       max_tokens;
   ServeMetrics();

@@ -47,14 +47,25 @@ bool ModelNames::known(Protocol protocol, const std::string& name) const {
   return vendor_names && resolve_model(protocol, name).has_value();
 }
 
-Result<std::vector<int32_t>> Preparer::prompt_ids(const ProtocolRequest& request) const {
+std::string cache_scope(const std::string& account, const std::optional<std::string>& user_id,
+                        const std::string& salt) {
+  return account + "\n" + (user_id ? "u" + *user_id : "-") + "\n" + salt;
+}
+
+Result<std::vector<int32_t>> Preparer::prompt_ids(const ProtocolRequest& request,
+                                                  const std::string* scope) const {
   for (const Message& m : request.conversation.messages) {
     if (m.content.has_images())
       return error(
           Code::kUnsupported,
           "images are not supported by this server: it runs without a vision tower. Send text only.");
   }
-  DI_ASSIGN(std::vector<Span> spans, render_conversation(request.conversation, o_.control, o_.render));
+  RenderOptions render = o_.render;
+  if (scope != nullptr && o_.turns != nullptr) {
+    render.turns = o_.turns.get();
+    render.turns_scope = *scope;
+  }
+  DI_ASSIGN(std::vector<Span> spans, render_conversation(request.conversation, o_.control, render));
   return o_.encoder->encode(spans);
 }
 
@@ -90,11 +101,13 @@ Result<Json> Preparer::inspect(const Json& body) const {
   return Json{{"prompt_tokens", ids.size()}, {"spans", std::move(list)}, {"notes", r->notes}};
 }
 
-Result<Prepared> Preparer::prepare(Endpoint endpoint, const Json& body, const Json* previous) const {
+Result<Prepared> Preparer::prepare(Endpoint endpoint, const Json& body, const Json* previous,
+                                   const std::string& account) const {
   Prepared out;
   out.endpoint = endpoint;
   if (endpoint != Endpoint::kResponses) {
-    DI_TRY(endpoint == Endpoint::kCompletions ? complete(body, &out) : convert(endpoint, body, &out));
+    DI_TRY(endpoint == Endpoint::kCompletions ? complete(body, &out)
+                                              : convert(endpoint, body, account, &out));
     return out;
   }
   if (!body.is_object()) return bad_body("", "expected an object");
@@ -110,14 +123,15 @@ Result<Prepared> Preparer::prepare(Endpoint endpoint, const Json& body, const Js
     out.input_items = std::move(all);
     Json continued = body;
     continued["input"] = out.input_items;
-    DI_TRY(convert(endpoint, continued, &out));
+    DI_TRY(convert(endpoint, continued, account, &out));
   } else {
-    DI_TRY(convert(endpoint, body, &out));
+    DI_TRY(convert(endpoint, body, account, &out));
   }
   return out;
 }
 
-Status Preparer::convert(Endpoint endpoint, const Json& body, Prepared* out) const {
+Status Preparer::convert(Endpoint endpoint, const Json& body, const std::string& account,
+                         Prepared* out) const {
   const Protocol protocol = protocol_of(endpoint);
   Result<ProtocolRequest> converted = protocol == Protocol::kChat        ? convert_chat(body, o_.convert)
                                       : protocol == Protocol::kResponses ? convert_responses(body, o_.convert)
@@ -127,7 +141,10 @@ Status Preparer::convert(Endpoint endpoint, const Json& body, Prepared* out) con
   if (!o_.models.known(protocol, r.model))
     return error(Code::kNotFound, "The model `{}` does not exist here. Served: {}.", r.model,
                  fmt::format("{}", fmt::join(o_.models.served, ", ")));
-  auto ids = prompt_ids(r);
+  auto extras = read_extras(body, o_.vocab_size);
+  if (!extras.ok()) return extras.status();
+  const std::string scope = cache_scope(account, r.user_id, extras->cache_salt);
+  auto ids = prompt_ids(r, &scope);
   if (!ids.ok()) return ids.status();
   out->generation.prompt = std::move(*ids);
   out->generation.choices = r.n;
@@ -140,10 +157,9 @@ Status Preparer::convert(Endpoint endpoint, const Json& body, Prepared* out) con
   out->info.include_usage = r.include_usage;
   out->info.count_reasoning = true;
   out->info.custom_tools = r.custom_tools;
-  auto extras = read_extras(body, o_.vocab_size);
-  if (!extras.ok()) return extras.status();
+  out->forced_call = r.parsing.starts_in_calls;
   DI_TRY(finish(r.inference, r.conversation.thinking_mode, *extras, out));
-  return constrain(r.conversation, *extras, out);
+  return constrain(r.conversation, !r.inference.disable_parallel_tool_use, *extras, out);
 }
 
 Status Preparer::complete(const Json& body, Prepared* out) const {
@@ -169,7 +185,7 @@ Status Preparer::complete(const Json& body, Prepared* out) const {
   auto extras = read_extras(body, o_.vocab_size);
   if (!extras.ok()) return extras.status();
   DI_TRY(finish(r.inference, false, *extras, out));
-  return constrain({}, *extras, out);
+  return constrain({}, true, *extras, out);
 }
 
 Status Preparer::finish(const InferenceOptions& inference, bool thinking, const Extras& extras,
@@ -221,29 +237,66 @@ Status Preparer::finish(const InferenceOptions& inference, bool thinking, const 
   return {};
 }
 
-Status Preparer::constrain(const Conversation& c, const Extras& extras, Prepared* out) const {
+namespace {
+
+// What calls need beyond what the prompt says; nothing if the model may call as it likes.
+std::optional<ConstraintSpec> call_constraint(const Conversation& c, bool parallel, const Prepared& p,
+                                              bool v4) {
+  if (!c.tools_shown()) return std::nullopt;
+  const bool required = c.tool_choice == ToolChoice::kRequired || c.must_call;
+  bool strict = false;
+  Json tools = Json::array();
+  for (const ToolDefinition& t : c.tools) {
+    if (!c.callable.empty() && std::find(c.callable.begin(), c.callable.end(), t.name) == c.callable.end())
+      continue;
+    strict = strict || t.strict.value_or(false);
+    tools.push_back({{"name", t.name}, {"parameters", t.parameters}, {"strict", t.strict.value_or(false)}});
+  }
+  if (!required && !strict && c.callable.empty() && parallel && c.response_format == ResponseFormat::kText)
+    return std::nullopt;
+  Json value = {{"tools", std::move(tools)},
+                {"required", required},
+                {"opener_in_prompt", p.forced_call},
+                {"parallel", parallel},
+                {"v4", v4}};
+  if (!required && c.response_format == ResponseFormat::kJsonSchema) value["answer"] = c.response_schema;
+  if (!required && c.response_format == ResponseFormat::kJsonObject) value["answer"] = {{"type", "object"}};
+  return ConstraintSpec{ConstraintSpec::Kind::kTools, std::move(value), "tools", false};
+}
+
+// Whether the client counts on it: an answer without the grammar would break a promise.
+bool promised(const Conversation& c) {
+  return !c.callable.empty() || std::any_of(c.tools.begin(), c.tools.end(),
+                                            [](const ToolDefinition& t) { return t.strict.value_or(false); });
+}
+
+}  // namespace
+
+Status Preparer::constrain(const Conversation& c, bool parallel, const Extras& extras, Prepared* out) const {
   std::optional<ConstraintSpec> spec = extras.constraint;
   const char* format = out->endpoint == Endpoint::kResponses  ? "text.format"
                        : out->endpoint == Endpoint::kMessages ? "output_config.format"
                                                               : "response_format";
-  if (c.response_format == ResponseFormat::kJsonSchema) {
-    if (spec) return refuse("{} and {}: only one kind of structured output per request", format, spec->field);
+  if (spec && c.response_format == ResponseFormat::kJsonSchema)
+    return refuse("{} and {}: only one kind of structured output per request", format, spec->field);
+  if (spec && c.tools_shown() && (promised(c) || c.tool_choice == ToolChoice::kRequired || c.must_call))
+    return refuse("tools and {}: only one kind of structured output per request", spec->field);
+  if (!spec && (o_.constrains || promised(c)))
+    spec = call_constraint(c, parallel, *out, o_.render.dialect == RenderOptions::Dialect::kV4);
+  if (!spec && c.response_format == ResponseFormat::kJsonSchema)
     spec = ConstraintSpec{ConstraintSpec::Kind::kJsonSchema, c.response_schema, format, false};
-  }
   // JSON mode needs no constraint: the prompt asks for it and the parser finds the payload.
-  if (!spec && c.response_format == ResponseFormat::kJsonObject && o_.make_constraint)
+  if (!spec && c.response_format == ResponseFormat::kJsonObject && o_.constrains)
     spec = ConstraintSpec{ConstraintSpec::Kind::kJsonObject, {}, format, false};
   if (!spec) return {};
-  if (!o_.make_constraint)
+  if (!o_.constrains)
     return error(Code::kUnsupported,
                  "{}: constrained decoding is not available on this server. Ask for JSON in words with "
                  "response_format {{\"type\": \"json_object\"}}.",
                  spec->field);
   spec->after_thinking =
       out->parsing.stage == ReasoningStage::kStart || out->parsing.stage == ReasoningStage::kReasoning;
-  auto made = o_.make_constraint(*spec);
-  if (!made.ok()) return made.status().with_context(spec->field);
-  out->generation.constraint = std::move(*made);
+  out->constraint = std::move(spec);
   return {};
 }
 

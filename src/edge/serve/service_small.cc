@@ -26,12 +26,14 @@ void Service::answer_from_body(Context& c, std::function<Result<std::string>(con
 }
 
 void Service::count_tokens(Context& c) {
-  answer_from_body(c, [this](const Json& body) -> Result<std::string> {
+  answer_from_body(c, [this, account = c.caller.tenant](const Json& body) -> Result<std::string> {
     // The limit on the answer is no part of a count.
     Json counted = body;
     if (counted.is_object() && !counted.contains("max_tokens")) counted["max_tokens"] = 1;
-    DI_ASSIGN(ProtocolRequest r, convert_messages(counted, calls_.preparer->get()->options().convert));
-    DI_ASSIGN(std::vector<int32_t> ids, calls_.preparer->get()->prompt_ids(r));
+    const std::shared_ptr<const Preparer> preparer = calls_.preparer->get();
+    DI_ASSIGN(ProtocolRequest r, convert_messages(counted, preparer->options().convert));
+    const std::string scope = cache_scope(account, r.user_id, {});
+    DI_ASSIGN(std::vector<int32_t> ids, preparer->prompt_ids(r, &scope));
     return messages_token_count(static_cast<int64_t>(ids.size()));
   });
 }
