@@ -160,6 +160,33 @@ TEST_F(ServeHostile, EveryOneEndsAndOthersDoNotNotice) {
   EXPECT_EQ(server_->server->metrics().in_flight, 0);
 }
 
+TEST_F(ServeHostile, DegenerateRequestsAreAnsweredOrRefusedAndNothingElse) {
+  const std::pair<const char*, int> cases[] = {
+      {R"(,"structured_outputs":{"json_object":false})", 200},
+      {R"(,"structured_outputs":{})", 200},
+      {R"(,"guided_json":"")", 400},
+      {R"(,"guided_json":{})", 200},
+      {R"(,"guided_json":true)", 200},
+      {R"(,"guided_json":false)", 400},
+      {R"(,"guided_json":5)", 400},
+      {R"(,"guided_regex":"")", 200},
+      {R"(,"guided_choice":[""])", 200},
+      {R"(,"guided_choice":["a","a"])", 200},
+      {R"(,"guided_grammar":"root ::= \"a\"\nroot ::= \"b\"")", 400},
+      {R"(,"guided_json":{"type":"array","maxItems":18446744073709551615})", 200},
+      {R"(,"tools":[{"type":"function","function":{"name":"f","strict":true}}])", 200},
+      {R"(,"tools":[],"tool_choice":"required","parallel_tool_calls":false)", 200},
+      {R"(,"guided_json":{},"guided_regex":"a")", 400},
+  };
+  const std::string plain = chat_body(R"(,"temperature":0)");
+  const Json want = server_->ask("POST", "/v1/chat/completions", plain).json()["choices"];
+  for (const auto& [more, status] : cases) {
+    TestServer::Answer a = server_->ask("POST", "/v1/chat/completions", chat_body(more));
+    EXPECT_EQ(a.status, status) << more << a.body;
+    EXPECT_EQ(server_->ask("POST", "/v1/chat/completions", plain).json()["choices"], want) << more;
+  }
+}
+
 TEST_F(ServeHostile, AClientThatLeavesStopsItsCompile) {
   const int64_t before = event("cancelled");
   for (int i = 0; i < 3; ++i) {

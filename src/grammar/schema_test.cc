@@ -425,6 +425,15 @@ TEST(SchemaTest, HostileSchemasEndWithinTheirLimits) {
   }
 }
 
+TEST(SchemaTest, AnythingHasNoEndlessNumbersOrSpaces) {
+  auto g = build("{}");
+  ASSERT_TRUE(g.ok());
+  EXPECT_TRUE(accepts(*g, std::string(64, '7')));
+  EXPECT_FALSE(accepts(*g, std::string(65, '7')));
+  EXPECT_FALSE(accepts(*g, "0." + std::string(65, '3')));
+  EXPECT_FALSE(accepts(*g, "[" + std::string(33, ' ') + "]"));
+}
+
 TEST(SchemaTest, ALimitNamesThePlaceThatReachedIt) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"properties":{"ok":{"type":"integer"},"deep":{"items":{"type":"string","pattern":"^(a|b)*a(a|b){22}$"}}}})",

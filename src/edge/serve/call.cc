@@ -169,6 +169,7 @@ void GenerationCall::proceed() {
   }
   if (constraint_) p_.generation.constraint = std::move(**constraint_);
   constraint_.reset();
+  p_.constraint.reset();
   if (!admit() || !submit()) return;
   open_answer();
 }
