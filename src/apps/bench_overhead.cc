@@ -154,7 +154,7 @@ Result<OverheadReport> bench_overhead(const OverheadOptions& o) {
   for (int64_t i = 0; i < o.streams; ++i) {
     bodies.push_back(body_of(o, name, i));
     DI_ASSIGN(Json body, parse_json(bodies.back()));
-    DI_ASSIGN(Prepared p, server->preparer()->prepare(Endpoint::kChat, body, nullptr));
+    DI_ASSIGN(Prepared p, server->preparer()->prepare(Endpoint::kChat, body, nullptr, {}));
     requests.push_back(std::move(p.generation));
   }
   OverheadReport r;
