@@ -8,7 +8,7 @@ import random
 
 from skills_json import extraction, tool_call
 from skills_text import SMALL, needle, recall, story, world, chat
-from template import pj, render
+from template import PROMPT_WEIGHT, pj, render
 from words import Words
 
 
@@ -254,7 +254,7 @@ def surround(rng, sample):
     if rng.random() < 0.08 and not sample.thinking:
         question, answer = rng.choice(SMALL)
         at = sample.messages[0]["role"] == "system"
-        sample.messages[at:at] = [{"role": "user", "content": question}, {"role": "assistant", "content": answer, "weight": 0.3}]
+        sample.messages[at:at] = [{"role": "user", "content": question}, {"role": "assistant", "content": answer, "weight": PROMPT_WEIGHT}]
     return sample
 
 
