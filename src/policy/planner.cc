@@ -50,7 +50,7 @@ PlanReason Planner::idle_reason() const {
   for (const Ending& e : plan_.end) left -= req(e.slot).phase == Phase::kPreempting ? 0 : 1;
   if (left == 0) return PlanReason::kIdle;
   bool comes = !s_.in_flight.empty();
-  for (const Admission& a : plan_.admit) comes = comes || !a.load.empty();
+  for (const Admission& a : plan_.admit) comes = comes || a.loads();
   for (uint32_t slot : s_.running) comes = comes || req(slot).phase == Phase::kLoading;
   return comes ? PlanReason::kInFlight : PlanReason::kNoCapacity;
 }
@@ -244,7 +244,7 @@ void Planner::run_urgent() {
     if (marked(slot, kEnded | kPreempted | kPlanned)) continue;
     const Request& r = req(slot);
     if (r.phase == Phase::kWaiting && try_admit(slot)) {
-      if (plan_.admit.back().load.empty()) run_prompt(&admitted_.back(), left_ns_, false, false);
+      if (!plan_.admit.back().loads()) run_prompt(&admitted_.back(), left_ns_, false, false);
     } else if (r.phase == Phase::kRunning && in_prefill(r)) {
       Prompt p = prompt_of(slot);
       run_prompt(&p, left_ns_, false, false);
@@ -278,7 +278,7 @@ void Planner::run_short() {
       int64_t held = static_cast<int64_t>(r.leased.size()) * window(s_);
       double cost = rows_cost_ns(m, r.known_tokens - held, held);
       if (!is_short(r, cost) || cost > short_left_ns_ || !try_admit(key.slot)) continue;
-      if (plan_.admit.back().load.empty()) run_prompt(&admitted_.back(), short_left_ns_, false, true);
+      if (!plan_.admit.back().loads()) run_prompt(&admitted_.back(), short_left_ns_, false, true);
     }
   }
 }
@@ -321,7 +321,7 @@ void Planner::pull() {
 void Planner::fill() {
   std::vector<Prompt> prompts = running_prompts();
   for (const Prompt& p : admitted_) {
-    bool can = !marked(p.slot, kPlanned) && plan_.admit[static_cast<size_t>(p.admission)].load.empty();
+    bool can = !marked(p.slot, kPlanned) && !plan_.admit[static_cast<size_t>(p.admission)].loads();
     if (can) prompts.push_back(p);
   }
   // Short ones that found no room in their part of the step do not take the long ones' part.

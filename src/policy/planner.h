@@ -69,13 +69,22 @@ class Planner {
   bool revoke_one();
   void offer(BlockId id);
   SnapshotId take_snapshot_slot();
+  bool has_snapshot_slot() const;
 
   // planner_admit.cc: who is let in
   bool try_admit(uint32_t slot);
   uint32_t oldest_waiting() const;
   std::vector<BlockId> match(const Request& r) const;
   std::vector<int64_t> snapshot_boundaries(const Request& r, int64_t blocks) const;
-  Admission judge_hit(uint32_t slot, const std::vector<BlockId>& matched, int64_t* load_blocks) const;
+  // What an admission takes from the store.
+  struct StorePart {
+    int64_t blocks = 0;
+    bool window = false;
+  };
+  Admission judge_hit(uint32_t slot, const std::vector<BlockId>& matched, StorePart* from_store) const;
+  void judge_store(const Request& r, int64_t have, const HitQuery& query, Admission* a,
+                   StorePart* from_store) const;
+  HitDecision hit_with(const Request& r, HitQuery query, int64_t blocks, bool store_windows) const;
   bool reserve(Admission* a, int64_t load_blocks);
 
   const SchedulerState& s_;

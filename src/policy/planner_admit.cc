@@ -45,59 +45,73 @@ std::vector<int64_t> Planner::snapshot_boundaries(const Request& r, int64_t bloc
   return out;
 }
 
+HitDecision Planner::hit_with(const Request& r, HitQuery q, int64_t blocks, bool store_windows) const {
+  const int64_t states[] = {blocks * window(s_)};
+  int64_t known = std::min<int64_t>(blocks, static_cast<int64_t>(r.keys.size()));
+  std::vector<int64_t> boundaries = snapshot_boundaries(r, known);
+  if (store_windows) {
+    for (int64_t b : r.store_windows) {
+      if (b >= window(s_) && b <= known * window(s_) && b % window(s_) == 0) boundaries.push_back(b);
+    }
+  }
+  q.state_tokens = states;
+  q.snapshots = boundaries;
+  return decide_hit(q, s_.config.replay);
+}
+
+// Blocks and a window of the store are brought in only if that is predicted to be quicker than computing.
+void Planner::judge_store(const Request& r, int64_t have, const HitQuery& q, Admission* a,
+                          StorePart* from_store) const {
+  int64_t store = std::min<int64_t>(r.store_blocks, static_cast<int64_t>(r.keys.size()));
+  bool windows = !r.store_windows.empty() && has_snapshot_slot();
+  if (store <= have && !windows) return;
+  HitDecision with = hit_with(r, q, std::max(store, have), windows);
+  StorePart part;
+  part.blocks = std::max<int64_t>(0, with.kv_hit_tokens / window(s_) - have);
+  std::vector<int64_t> here = snapshot_boundaries(r, with.kv_hit_tokens / window(s_));
+  part.window = with.from_snapshot && std::find(here.begin(), here.end(), with.start_tokens) == here.end();
+  if (part.blocks == 0 && !part.window) return;
+  const CostModel& m = s_.fit.model;
+  double compute = rows_cost_ns(m, r.prompt_tokens - a->hit.start_tokens, a->hit.start_tokens);
+  double rest = rows_cost_ns(m, r.prompt_tokens - with.start_tokens, with.start_tokens);
+  double fetch = static_cast<double>(part.blocks * r.store_ns_per_block) +
+                 (part.window ? static_cast<double>(r.store_ns_per_window) : 0.0);
+  if (fetch + rest >= compute) return;
+  a->hit = with;
+  *from_store = part;
+}
+
 // The hit of a request that would be let in now. A request that comes back runs from its old floor: exactly,
 // or, if it began with a replay, with that same replay; if that prefix is gone, exactly from an earlier
 // boundary.
-Admission Planner::judge_hit(uint32_t slot, const std::vector<BlockId>& matched, int64_t* load_blocks) const {
+Admission Planner::judge_hit(uint32_t slot, const std::vector<BlockId>& matched,
+                             StorePart* from_store) const {
   const Request& r = req(slot);
   Admission a;
   a.seq = r.seq;
   a.slot = slot;
   a.resumed = r.admitted_before;
   int64_t have = static_cast<int64_t>(matched.size());
-  *load_blocks = 0;
+  *from_store = {};
   HitQuery q;
   q.prompt_tokens = r.prompt_tokens;
   q.mode = r.exact || a.resumed ? HitMode::kExact : HitMode::kReplay;
   if (a.resumed) q.start_limit = r.decoder_floor;
-  auto decide_with = [&](int64_t blocks) {
-    const int64_t states[] = {blocks * window(s_)};
-    std::vector<int64_t> boundaries =
-        snapshot_boundaries(r, std::min<int64_t>(blocks, static_cast<int64_t>(r.keys.size())));
-    HitQuery with = q;
-    with.state_tokens = states;
-    with.snapshots = boundaries;
-    return decide_hit(with, s_.config.replay);
-  };
   bool began_replayed = a.resumed && r.hit.reason == HitReason::kReplayed;
   if (began_replayed && have * window(s_) >= r.hit.kv_hit_tokens) {
     a.hit = r.hit;
   } else {
-    a.hit = decide_with(have);
+    a.hit = hit_with(r, q, have, false);
     a.floor_lost = began_replayed;
   }
-  int64_t store =
-      r.whole_decoder ? 0 : std::min<int64_t>(r.store_blocks, static_cast<int64_t>(r.keys.size()));
-  if (!a.resumed && store > have) {
-    // Brought in only if that is predicted to be quicker than computing.
-    HitDecision with = decide_with(store);
-    int64_t fetch = std::max<int64_t>(0, with.kv_hit_tokens / window(s_) - have);
-    const CostModel& m = s_.fit.model;
-    double compute = rows_cost_ns(m, r.prompt_tokens - a.hit.start_tokens, a.hit.start_tokens);
-    double rest = rows_cost_ns(m, r.prompt_tokens - with.start_tokens, with.start_tokens);
-    bool pays = static_cast<double>(fetch * r.store_ns_per_block) + rest < compute;
-    if (fetch > 0 && pays) {
-      a.hit = with;
-      *load_blocks = fetch;
-    }
-  }
+  if (!a.resumed && !r.whole_decoder) judge_store(r, have, q, &a, from_store);
   a.decoder_floor =
       a.resumed ? r.decoder_floor : decoder_floor(r.prompt_tokens, a.hit.start_tokens, s_.config.replay);
   if (r.whole_decoder) a.decoder_floor = 0;
   a.encoder_floor = a.hit.reason == HitReason::kReplayed ? a.hit.start_tokens : 0;
   int64_t shared = std::min(have, a.hit.kv_hit_tokens / window(s_));
   a.shared.assign(matched.begin(), matched.begin() + shared);
-  if (a.hit.from_snapshot) {
+  if (a.hit.from_snapshot && !from_store->window) {
     a.restore = find_snapshot(s_.cache, r.keys[static_cast<size_t>(a.hit.start_tokens / window(s_) - 1)]);
   }
   return a;
@@ -140,12 +154,13 @@ bool Planner::try_admit(uint32_t slot) {
   // Even a full hit needs the blocks past the cap: no need to look up anything when those are not there.
   int64_t least = blocks_for(s_, std::min(s_.config.replay.cap_tokens(), r.prompt_tokens));
   if (available_ < least) return false;
-  int64_t load_blocks = 0;
-  Admission a = judge_hit(slot, match(r), &load_blocks);
-  if (!reserve(&a, load_blocks)) {
+  StorePart from_store;
+  Admission a = judge_hit(slot, match(r), &from_store);
+  if (!reserve(&a, from_store.blocks)) {
     marks_[slot] |= kBlocked;
     return false;
   }
+  if (from_store.window) a.load_window = take_snapshot_slot();
   marks_[slot] |= kAdmitted;
   --seats_;
   bypasses_ = slot == oldest ? 0 : bypasses_ + 1;

@@ -138,6 +138,16 @@ bool Planner::take_blocks(int64_t count) {
   return true;
 }
 
+// Whether the next function would find one.
+bool Planner::has_snapshot_slot() const {
+  if (free_snapshot_cursor_ >= 0) return true;
+  const std::vector<SnapshotEntry>& all = s_.cache.snapshots;
+  for (int32_t i = ready_snapshot_cursor_; i >= 0; i = all[static_cast<size_t>(i)].next) {
+    if (at(s_.cache, SnapshotId(i)).pins == 0 && !kept_snapshots_.contains(SnapshotId(i))) return true;
+  }
+  return false;
+}
+
 SnapshotId Planner::take_snapshot_slot() {
   const std::vector<SnapshotEntry>& all = s_.cache.snapshots;
   if (free_snapshot_cursor_ >= 0) {

@@ -27,6 +27,12 @@ void drop_restore(State* s, Request* r) {
   r->restore_due = false;
 }
 
+void drop_loading(State* s, Request* r) {
+  if (r->loading == kNoSnapshot) return;
+  drop_snapshot(&s->cache, r->loading);
+  r->loading = kNoSnapshot;
+}
+
 void release_blocks(State* s, Request* r) {
   for (auto it = r->blocks.rbegin(); it != r->blocks.rend(); ++it) unref(&s->cache, *it);
   r->blocks.clear();
@@ -149,6 +155,8 @@ void on(State* s, const Arrived& e) {
       std::min(s->config.context_tokens, r.prompt_tokens + std::max<int64_t>(1, e.max_new_tokens));
   r.store_blocks = e.store_blocks;
   r.store_ns_per_block = e.store_ns_per_block;
+  r.store_windows = e.store_windows;
+  r.store_ns_per_window = e.store_ns_per_window;
   r.keys = e.keys;
   r.keys.resize(std::min(r.keys.size(), static_cast<size_t>(r.prompt_tokens / window(*s))));
   r.tier = tier_of(s->config.tiers, r.prompt_tokens);
@@ -207,12 +215,16 @@ void adopt_admission(State* s, const Admission& a) {
     r.restoring = a.restore;
     r.restore_due = true;
   }
+  if (a.load_window != kNoSnapshot) {
+    begin_snapshot(&s->cache, a.load_window, a.hit.start_tokens);
+    r.loading = a.load_window;
+  }
   r.publish_from = a.hit.kv_hit_tokens;
   r.published_blocks = static_cast<int64_t>(a.shared.size());
   r.computed_tokens = a.hit.start_tokens;
   r.prefill_end = r.known_tokens;
   r.idle_steps = -1;  // the step that lets it in does not count
-  r.phase = a.load.empty() ? Phase::kRunning : Phase::kLoading;
+  r.phase = a.loads() ? Phase::kLoading : Phase::kRunning;
   r.outstanding_ns = rows_cost_ns(s->fit.model, r.known_tokens - r.computed_tokens, r.computed_tokens);
   s->used_ns[r.tier] += r.outstanding_ns;
   enter_running(s, a.slot);
@@ -410,11 +422,29 @@ void shorten_hit(State* s, Request* r, int64_t blocks) {
   r->computed_tokens = r->hit.start_tokens;
 }
 
+// The window its rows continue from came from the store. False: what is found at its key now will not do.
+bool adopt_window(State* s, Request* r) {
+  const BlockKey& key = r->keys[static_cast<size_t>(r->hit.start_tokens / window(*s) - 1)];
+  finish_snapshot(&s->cache, r->loading, key, false);
+  r->loading = kNoSnapshot;
+  SnapshotId id = find_snapshot(s->cache, key);
+  // An approximation that somebody continues from just now stays where it is.
+  if (r->exact && at(s->cache, id).replayed) return false;
+  r->replayed = r->replayed || at(s->cache, id).replayed;
+  touch_snapshot(&s->cache, id);
+  ++s->cache.snapshots[static_cast<size_t>(raw(id))].pins;
+  r->restoring = id;
+  r->restore_due = true;
+  ++s->counters.loaded_windows;
+  return true;
+}
+
 void on(State* s, const StoreResult& e) {
   if (auto ended = s->ended_loads.find(e.seq); ended != s->ended_loads.end()) {
     uint32_t slot = ended->second;
     s->ended_loads.erase(ended);
     --s->lingering;
+    drop_loading(s, &req(s, slot));
     release_blocks(s, &req(s, slot));
     free_slot(s, slot);
     return;
@@ -435,7 +465,10 @@ void on(State* s, const StoreResult& e) {
   r.published_blocks = have;
   s->counters.loaded_blocks += good;
   r.publish_from = have * window(*s);
-  if (good < asked) shorten_hit(s, &r, have);
+  bool whole = good == asked;
+  if (whole && r.loading != kNoSnapshot) whole = e.window && adopt_window(s, &r);
+  drop_loading(s, &r);
+  if (!whole) shorten_hit(s, &r, have);
   r.idle_steps = 0;
   r.phase = Phase::kRunning;
 }

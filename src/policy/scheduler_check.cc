@@ -52,6 +52,10 @@ std::string check_snapshots(const SchedulerState& s) {
       }
     }
   }
+  for (const Request& r : s.slots) {
+    if (r.loading != kNoSnapshot && !writing.insert(raw(r.loading)).second)
+      return "a snapshot slot has two writers";
+  }
   std::vector<int32_t> pins(s.cache.snapshots.size());
   for (const Request& r : s.slots) {
     if (r.restoring != kNoSnapshot) ++pins[static_cast<size_t>(raw(r.restoring))];

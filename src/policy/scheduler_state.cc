@@ -183,6 +183,7 @@ std::string admit_text(const Admission& a, const std::string& seq) {
   std::string out = fmt::format("{} {} hit={} start={} {} floor={}", a.resumed ? "resume" : "admit", seq,
                                 a.hit.kv_hit_tokens, a.hit.start_tokens, name(a.hit.reason), a.decoder_floor);
   if (!a.load.empty()) out += fmt::format(" load={}", a.load.size());
+  if (a.load_window != kNoSnapshot) out += fmt::format(" load_window={}", raw(a.load_window));
   if (a.floor_lost) out += " floor_lost";
   return out;
 }

@@ -75,6 +75,9 @@ struct Arrived {
   // Leading blocks an outside store holds, and its predicted time to bring one here. 0: none.
   int64_t store_blocks = 0;
   int64_t store_ns_per_block = 0;
+  // Boundaries (in tokens, ascending, whole blocks) at which it holds a window, and its time to bring one.
+  std::vector<int64_t> store_windows;
+  int64_t store_ns_per_window = 0;
 };
 struct RowResult {
   SeqId seq{};
@@ -98,6 +101,7 @@ struct Cancelled {
 struct StoreResult {
   SeqId seq{};
   int64_t loaded_blocks = 0;
+  bool window = false;  // the window it was asked for is there too
 };
 // An outside reader holds blocks and snapshots; refused leases are the caller's (lease_allowed).
 struct LeaseTaken {
@@ -162,8 +166,10 @@ struct Admission {
   bool resumed = false;
   bool floor_lost = false;  // resumed, but the approximated prefix it began with is gone: exact from here
   SnapshotId restore = kNoSnapshot;
-  std::vector<BlockId> shared;  // the hit's blocks, in order
-  std::vector<BlockId> load;    // blocks to fill from the store, after the shared ones
+  std::vector<BlockId> shared;           // the hit's blocks, in order
+  std::vector<BlockId> load;             // blocks to fill from the store, after the shared ones
+  SnapshotId load_window = kNoSnapshot;  // slot to fill from the store: the window at hit.start_tokens
+  bool loads() const { return !load.empty() || load_window != kNoSnapshot; }
   int64_t promised_blocks = 0;  // kept back for it beyond those given in this plan
 };
 struct Preemption {
@@ -234,7 +240,8 @@ struct Request {
   int64_t need = 0, limit = 0;              // of the doom
   int64_t prompt_tokens = 0;
   int64_t limit_tokens = 0;  // prompt and all new tokens
-  int64_t store_blocks = 0, store_ns_per_block = 0;
+  int64_t store_blocks = 0, store_ns_per_block = 0, store_ns_per_window = 0;
+  std::vector<int64_t> store_windows;
   std::vector<BlockKey> keys;
   QueueKey queued;  // its key in the tier's queue; queued.arrival == 0: not there
 
@@ -253,6 +260,7 @@ struct Request {
   int64_t prefill_end = 0;                 // known_tokens when it was last admitted
   SnapshotId restoring = kNoSnapshot;      // pinned until its first step has finished
   bool restore_due = false;                // its next run restores it
+  SnapshotId loading = kNoSnapshot;        // slot the store is filling for it
   SnapshotId last_snapshot = kNoSnapshot;  // of its output, replaced by the next
   BlockKey last_snapshot_key;
 
@@ -269,7 +277,7 @@ struct Counters {
   int64_t evicted_blocks = 0, evicted_snapshots = 0, skipped_snapshots = 0, lost_blocks = 0;
   int64_t prompt_tokens = 0, hit_tokens = 0, replayed_hits = 0;
   int64_t lost_to_cap = 0, lost_to_rounding = 0, lost_to_snapshot = 0, lost_to_missing_blocks = 0;
-  int64_t wasted_tokens = 0, loaded_blocks = 0, stalls = 0;
+  int64_t wasted_tokens = 0, loaded_blocks = 0, loaded_windows = 0, stalls = 0;
 };
 
 // Who goes first when blocks are short: priority, then age. Preemption does not change it.

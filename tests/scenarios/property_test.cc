@@ -106,7 +106,10 @@ class World {
     if (random_.one_in(8)) a.deadline_ns = now_ + random_.in(1, 2'000'000);
     if (random_.one_in(6)) {
       a.store_blocks = random_.in(0, static_cast<int64_t>(a.keys.size()));
-      a.store_ns_per_block = random_.in(1, 20'000);
+      a.store_ns_per_block = a.store_ns_per_window = random_.in(1, 20'000);
+      for (int64_t b = kWindow; b <= a.prompt_tokens; b += kWindow) {
+        if (random_.one_in(3)) a.store_windows.push_back(b);
+      }
     }
     Book b;
     b.keys = a.keys;
@@ -165,7 +168,8 @@ class World {
         ++it;
         continue;
       }
-      StoreResult e{it->first, random_.one_in(3) ? random_.in(0, it->second) : it->second};
+      StoreResult e{it->first, random_.one_in(3) ? random_.in(0, it->second) : it->second,
+                    !random_.one_in(4)};
       it = loading_.erase(it);
       happen(e);
     }
@@ -211,7 +215,7 @@ class World {
       EXPECT_EQ(b.floor, a.decoder_floor) << "a request changed its floor";
       EXPECT_LE(a.hit.start_tokens, a.decoder_floor);
       EXPECT_EQ(a.resumed, b.preemptions > 0 || a.resumed);
-      if (!a.load.empty()) loading_[a.seq] = static_cast<int64_t>(a.load.size());
+      if (a.loads()) loading_[a.seq] = static_cast<int64_t>(a.load.size());
     }
   }
 

@@ -182,7 +182,8 @@ class Runner {
       now_ns_ = integer(l.words[1]);
       happen(Tick{now_ns_});
     } else if (c == "store") {
-      happen(StoreResult{id_of(l.words[1]), l.words.size() > 2 ? integer(l.words[2]) : 0});
+      bool window = l.words.size() > 3 && l.words[3] == "window";
+      happen(StoreResult{id_of(l.words[1]), l.words.size() > 2 ? integer(l.words[2]) : 0, window});
     } else if (c == "lease" || c == "lose" || c == "free" || c == "lose_snapshots") {
       hold(l);
     } else {
@@ -285,7 +286,9 @@ class Runner {
       else if (key == "store")
         a.store_blocks = integer(value);
       else if (key == "store_ns")
-        a.store_ns_per_block = integer(value);
+        a.store_ns_per_block = a.store_ns_per_window = integer(value);
+      else if (key == "store_window")
+        a.store_windows.push_back(integer(value));
       else
         fail("unknown field '" + key + "'");
     }
@@ -480,6 +483,7 @@ class Runner {
         {"replayed", k.replayed_hits},
         {"wasted", k.wasted_tokens},
         {"loaded", k.loaded_blocks},
+        {"loaded_windows", k.loaded_windows},
         {"lost_to_snapshot", k.lost_to_snapshot},
         {"lost_to_cap", k.lost_to_cap},
         {"lost", k.lost_blocks},
