@@ -1,0 +1,243 @@
+// The store against the disk it stands on: the same bytes of the same files, read through the store and read
+// raw, in turn; and matches in an index of a million blocks. Reports what it measures and asserts nothing.
+#include <fcntl.h>
+#include <liburing.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <random>
+
+#include "host/clock.h"
+#include "store/disk.h"
+#include "store/generation.h"
+#include "store/maintenance.h"
+
+namespace deepinfer::store {
+namespace {
+
+Key bench_key(uint64_t chain, uint64_t i) {
+  Key k;
+  for (uint64_t w = 0; w < 4; ++w) {
+    uint64_t x = (chain << 20) + i * 4 + w + 0x5151;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    k.words[w] = x ^ (x >> 31);
+  }
+  return k;
+}
+
+double mb_s(int64_t bytes, int64_t ns) {
+  return static_cast<double>(bytes) / 1e6 / (static_cast<double>(ns) / 1e9);
+}
+
+struct Place {
+  std::string file;
+  int64_t offset = 0, bytes = 0;
+};
+
+// Direct reads at a queue depth, nothing done with the bytes. Megabytes per second of the records.
+Result<double> read_raw(const std::vector<Place>& places, int depth) {
+  std::vector<File> files;
+  std::map<std::string, size_t> number;
+  for (const Place& p : places) {
+    if (number.contains(p.file)) continue;
+    DI_ASSIGN(File f, open_file(p.file, OpenMode::kReadDirect));
+    number[p.file] = files.size();
+    files.push_back(std::move(f));
+  }
+  io_uring ring;
+  if (io_uring_queue_init(static_cast<unsigned>(depth), &ring, 0) != 0)
+    return error(Code::kUnsupported, "io_uring is not allowed here");
+  int64_t most = 0, total = 0;
+  for (const Place& p : places) most = std::max(most, p.bytes);
+  Buffer memory = make_buffer(most * depth);
+  iovec all{memory.data.get(), static_cast<size_t>(memory.bytes)};
+  bool fixed = io_uring_register_buffers(&ring, &all, 1) == 0;
+  std::vector<size_t> idle;
+  for (size_t i = 0; i < static_cast<size_t>(depth); ++i) idle.push_back(i);
+  int64_t begun = now_ns();
+  size_t next = 0, done = 0;
+  bool failed = false;
+  while (done < places.size() && !failed) {
+    while (next < places.size() && !idle.empty()) {
+      size_t slot = idle.back();
+      idle.pop_back();
+      const Place& p = places[next++];
+      io_uring_sqe* sqe = io_uring_get_sqe(&ring);
+      uint8_t* to = memory.data.get() + static_cast<int64_t>(slot) * most;
+      int fd = files[number[p.file]].fd();
+      if (fixed) {
+        io_uring_prep_read_fixed(sqe, fd, to, static_cast<unsigned>(p.bytes), static_cast<uint64_t>(p.offset),
+                                 0);
+      } else {
+        io_uring_prep_read(sqe, fd, to, static_cast<unsigned>(p.bytes), static_cast<uint64_t>(p.offset));
+      }
+      sqe->user_data = slot;
+      total += p.bytes;
+    }
+    io_uring_submit_and_wait(&ring, 1);
+    io_uring_cqe* cqe = nullptr;
+    while (io_uring_peek_cqe(&ring, &cqe) == 0) {
+      failed = failed || cqe->res <= 0;
+      idle.push_back(static_cast<size_t>(cqe->user_data));
+      io_uring_cqe_seen(&ring, cqe);
+      ++done;
+    }
+  }
+  int64_t ns = now_ns() - begun;
+  io_uring_queue_exit(&ring);
+  if (failed) return error(Code::kIo, "a raw read failed");
+  return mb_s(total, ns);
+}
+
+// One fetch of many objects, as a restore is.
+double read_store(DirectoryStore* s, const std::vector<Key>& keys, int64_t payload) {
+  constexpr size_t kAtOnce = 256;
+  int64_t bytes = 0, begun = now_ns();
+  std::vector<std::vector<uint8_t>> to(kAtOnce, std::vector<uint8_t>(static_cast<size_t>(payload)));
+  std::promise<void> last;
+  for (size_t from = 0; from < keys.size(); from += kAtOnce) {
+    std::promise<FetchOutcome> end;
+    Fetch f;
+    for (size_t i = from; i < std::min(keys.size(), from + kAtOnce); ++i)
+      f.parts.push_back({Kind::kBlock, keys[i], to[i - from]});
+    f.done = [&](const FetchOutcome& o) { end.set_value(o); };
+    s->fetch(std::move(f));
+    FetchOutcome o = end.get_future().get();
+    bytes += static_cast<int64_t>(o.whole) * record_bytes(payload);
+  }
+  return mb_s(bytes, now_ns() - begun);
+}
+
+Status bench_reads(const std::string& dir, const BenchOptions& o, BenchReport* r) {
+  DirectoryOptions d;
+  d.path = dir;
+  DI_ASSIGN(std::unique_ptr<DirectoryStore> s, DirectoryStore::open(d));
+  std::vector<uint8_t> payload(static_cast<size_t>(o.payload_bytes));
+  std::vector<Key> keys;
+  int64_t begun = now_ns();
+  for (int64_t i = 0; i < o.objects; ++i) {
+    for (size_t b = 0; b < payload.size(); b += 64)
+      payload[b] = static_cast<uint8_t>(static_cast<size_t>(i) + b);
+    ObjectMeta m;
+    m.key = bench_key(static_cast<uint64_t>(i) / 64, static_cast<uint64_t>(i) % 64);
+    m.first = true;
+    m.payload_bytes = o.payload_bytes;
+    for (;;) {
+      Result<Ticket> t = s->begin({m});
+      if (t.ok()) {
+        s->write(*t, 0, payload);
+        s->commit(*t, nullptr);
+        break;
+      }
+      if (t.status().code() != Code::kResourceExhausted) return t.status();
+      s->flush();
+    }
+    keys.push_back(m.key);
+  }
+  s->flush();
+  r->put_mb_s = mb_s(o.objects * record_bytes(o.payload_bytes), now_ns() - begun);
+  std::map<Key, Place> place;
+  for (const ListedObject& x : s->list(SIZE_MAX)) {
+    place[x.entry.key] = {dir + "/" + generation_name(x.generation) + "/" + segment_name(x.entry.segment),
+                          int64_t{x.entry.page} * kPage, record_bytes(x.entry.payload_bytes)};
+  }
+  std::vector<Place> places;
+  for (const Key& k : keys) places.push_back(place[k]);
+  std::map<int, std::vector<double>> raw;
+  std::vector<double> through;
+  for (int round = 0; round < o.rounds; ++round) {
+    for (int depth : {1, 2, 4, 8, 16, 32, 64}) {
+      DI_ASSIGN(double v, read_raw(places, depth));
+      raw[depth].push_back(v);
+      // In turn with every depth, so that a disk whose speed wanders does so for both.
+      through.push_back(read_store(s.get(), keys, o.payload_bytes));
+    }
+  }
+  auto median = [](std::vector<double> v) {
+    std::sort(v.begin(), v.end());
+    return v[v.size() / 2];
+  };
+  for (auto& [depth, v] : raw) {
+    double m = median(v);
+    if (m > r->raw_mb_s) r->raw_mb_s = m, r->raw_depth = depth;
+  }
+  r->read_mb_s = median(through);
+  r->read_share_of_raw = r->read_mb_s / r->raw_mb_s;
+  r->uring = s->gauges().uring;
+  r->direct = s->gauges().direct;
+  return {};
+}
+
+// A manifest of a million entries, in an order that has nothing to do with the prefixes: what a match costs
+// at its worst. No payload is needed for that.
+Status bench_index(const std::string& dir, const BenchOptions& o, BenchReport* r) {
+  DI_TRY(check_store_directory(dir, true));
+  std::string where = dir + "/" + generation_name(1);
+  DI_TRY(make_directory(where, true));
+  DI_ASSIGN(File f, open_file(where + "/manifest", OpenMode::kCreate));
+  int64_t chains = o.index_objects / o.chain;
+  std::vector<uint32_t> order(static_cast<size_t>(chains * o.chain));
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::mt19937_64 random(1);
+  std::shuffle(order.begin(), order.end(), random);
+  std::vector<uint8_t> bytes(order.size() * static_cast<size_t>(kManifestEntryBytes));
+  for (size_t i = 0; i < order.size(); ++i) {
+    ManifestEntry e;
+    uint64_t n = order[i];
+    e.sequence = i;
+    e.key = bench_key(n / static_cast<uint64_t>(o.chain), n % static_cast<uint64_t>(o.chain));
+    e.segment = 1;
+    e.page = static_cast<uint32_t>(i);
+    e.payload_bytes = 1000;
+    e.depth = static_cast<uint32_t>(n % static_cast<uint64_t>(o.chain));
+    e.expires_s = UINT32_MAX;
+    e.target = e.generation = 1;
+    encode(e, std::span(bytes).subspan(i * static_cast<size_t>(kManifestEntryBytes)));
+  }
+  DI_TRY(write_at(f, bytes, 0));
+  DirectoryOptions d;
+  d.path = dir;
+  d.writable = false;
+  int64_t begun = now_ns();
+  DI_ASSIGN(std::unique_ptr<DirectoryStore> s, DirectoryStore::open(d));
+  r->rebuild_s = static_cast<double>(now_ns() - begun) / 1e9;
+  Gauges g = s->gauges();
+  r->index_bytes_per_block = static_cast<double>(g.index_bytes) / static_cast<double>(g.objects);
+  std::vector<double> us;
+  std::vector<Key> chain(static_cast<size_t>(o.chain));
+  for (int64_t i = 0; i < o.matches; ++i) {
+    uint64_t c = random() % static_cast<uint64_t>(chains);
+    for (size_t k = 0; k < chain.size(); ++k) chain[k] = bench_key(c, k);
+    int64_t t = now_ns();
+    Match m = s->match(chain);
+    us.push_back(static_cast<double>(now_ns() - t) / 1e3);
+    s->release(m.lease);
+    if (m.blocks != o.chain) return error(Code::kInvalidData, "a match found {} blocks", m.blocks);
+  }
+  std::sort(us.begin(), us.end());
+  r->match_p50_us = us[us.size() / 2];
+  r->match_p99_us = us[us.size() * 99 / 100];
+  return {};
+}
+
+}  // namespace
+
+Result<BenchReport> bench_store(const std::string& path, const BenchOptions& o) {
+  if (o.objects < 1 || o.rounds < 1 || o.chain < 1 || o.index_objects < o.chain || o.matches < 100)
+    return error(Code::kInvalidArgument, "the bench needs objects, rounds and at least 100 matches");
+  std::string dir = fmt::format("{}/store-bench-{}", path, now_ns());
+  std::error_code ec;
+  std::filesystem::create_directories(dir, ec);
+  if (ec) return error(Code::kIo, "cannot make {}: {}", dir, ec.message());
+  BenchReport r;
+  Status s = bench_reads(dir + "/data", o, &r);
+  if (s.ok()) s = bench_index(dir + "/index", o, &r);
+  std::filesystem::remove_all(dir, ec);
+  DI_TRY(s);
+  return r;
+}
+
+}  // namespace deepinfer::store

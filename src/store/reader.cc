@@ -1,0 +1,317 @@
+// The ring's thread and the fallback's threads.
+#include "store/reader.h"
+
+#include <liburing.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "host/clock.h"
+#include "store/record.h"
+
+namespace deepinfer::store {
+namespace {
+
+bool is_cancelled(const ReadOp& op) {
+  return op.cancelled != nullptr && op.cancelled->load(std::memory_order_relaxed);
+}
+
+Status cancelled_status() {
+  return error(Code::kCancelled, "the read was given up before it began");
+}
+
+// Spends time so that bytes pass at most at the given rate.
+class Throttle {
+ public:
+  explicit Throttle(int64_t bytes_per_s) : rate_(bytes_per_s) {}
+  void pass(int64_t bytes) {
+    if (rate_ <= 0) return;
+    std::unique_lock lock(mutex_);
+    int64_t now = now_ns();
+    free_ns_ = std::max(free_ns_, now) +
+               static_cast<int64_t>(1e9 * static_cast<double>(bytes) / static_cast<double>(rate_));
+    int64_t wait = free_ns_ - now;
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::nanoseconds(wait));
+  }
+
+ private:
+  const int64_t rate_;
+  std::mutex mutex_;
+  int64_t free_ns_ = 0;
+};
+
+// Pages of one region, first fit.
+class Region {
+ public:
+  explicit Region(int64_t bytes) : memory_(make_buffer(bytes)) { free_[0] = memory_.bytes; }
+  // Null when no run of pages is long enough now.
+  uint8_t* take(int64_t bytes) {
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (it->second < bytes) continue;
+      int64_t at = it->first, left = it->second - bytes;
+      free_.erase(it);
+      if (left > 0) free_[at + bytes] = left;
+      return memory_.data.get() + at;
+    }
+    return nullptr;
+  }
+  void give(uint8_t* p, int64_t bytes) {
+    int64_t at = p - memory_.data.get();
+    auto next = free_.lower_bound(at);
+    if (next != free_.end() && at + bytes == next->first) {
+      bytes += next->second;
+      next = free_.erase(next);
+    }
+    if (next != free_.begin()) {
+      auto before = std::prev(next);
+      if (before->first + before->second == at) {
+        before->second += bytes;
+        return;
+      }
+    }
+    free_[at] = bytes;
+  }
+  const Buffer& memory() const { return memory_; }
+
+ private:
+  Buffer memory_;
+  std::map<int64_t, int64_t> free_;
+};
+
+class ThreadReader final : public Reader {
+ public:
+  explicit ThreadReader(const ReaderOptions& o) : throttle_(o.limit_bytes_per_s) {
+    constexpr int kThreads = 4;
+    for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { run(); });
+  }
+  ~ThreadReader() override {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& t : threads_) t.join();
+    for (ReadOp& op : queue_) op.done(cancelled_status(), {});
+  }
+  void submit(std::vector<ReadOp> ops) override {
+    {
+      std::lock_guard lock(mutex_);
+      for (ReadOp& op : ops) queue_.push_back(std::move(op));
+    }
+    changed_.notify_all();
+  }
+  bool uses_uring() const override { return false; }
+  int64_t queued() const override {
+    std::lock_guard lock(mutex_);
+    return static_cast<int64_t>(queue_.size());
+  }
+
+ private:
+  void run() {
+    Buffer buffer;
+    for (;;) {
+      ReadOp op;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+        if (stop_) return;
+        op = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      if (is_cancelled(op)) {
+        op.done(cancelled_status(), {});
+        continue;
+      }
+      if (buffer.bytes < op.bytes) buffer = make_buffer(op.bytes);
+      Result<size_t> n = read_at(*op.file, buffer.span().first(static_cast<size_t>(op.bytes)), op.offset);
+      throttle_.pass(op.bytes);
+      if (n.ok()) {
+        op.done({}, buffer.span().first(*n));
+      } else {
+        op.done(n.status(), {});
+      }
+    }
+  }
+
+  Throttle throttle_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<ReadOp> queue_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+class UringReader final : public Reader {
+ public:
+  // Null where the kernel or a sandbox does not allow it.
+  static std::unique_ptr<UringReader> make(const ReaderOptions& o) {
+    std::unique_ptr<UringReader> r(new UringReader(o));
+    if (r->wake_fd_ < 0) return nullptr;
+    if (io_uring_queue_init(static_cast<unsigned>(o.depth) + 1, &r->ring_, 0) != 0) return nullptr;
+    r->ring_open_ = true;
+    iovec all{r->region_.memory().data.get(), static_cast<size_t>(r->region_.memory().bytes)};
+    r->registered_ = io_uring_register_buffers(&r->ring_, &all, 1) == 0;
+    r->thread_ = std::thread([p = r.get()] { p->run(); });
+    return r;
+  }
+  ~UringReader() override {
+    if (thread_.joinable()) {
+      {
+        std::lock_guard lock(mutex_);
+        stop_ = true;
+      }
+      wake();
+      thread_.join();
+    }
+    for (ReadOp& op : queue_) op.done(cancelled_status(), {});
+    if (ring_open_) io_uring_queue_exit(&ring_);
+    if (wake_fd_ >= 0) ::close(wake_fd_);
+  }
+  void submit(std::vector<ReadOp> ops) override {
+    {
+      std::lock_guard lock(mutex_);
+      for (ReadOp& op : ops) queue_.push_back(std::move(op));
+    }
+    wake();
+  }
+  bool uses_uring() const override { return true; }
+  int64_t queued() const override {
+    std::lock_guard lock(mutex_);
+    return static_cast<int64_t>(queue_.size()) + in_flight_;
+  }
+
+ private:
+  struct Flying {
+    ReadOp op;
+    uint8_t* at = nullptr;
+    Buffer own;  // when it was too large for the region
+  };
+
+  explicit UringReader(const ReaderOptions& o)
+      : depth_(o.depth),
+        region_(o.memory_bytes),
+        throttle_(o.limit_bytes_per_s),
+        wake_fd_(::eventfd(0, EFD_CLOEXEC)) {}
+
+  void wake() {
+    uint64_t one = 1;
+    // A counter that is full is a wake-up that is due anyway.
+    [[maybe_unused]] ssize_t n = ::write(wake_fd_, &one, sizeof(one));
+  }
+
+  void arm_wake() {
+    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+    io_uring_prep_read(sqe, wake_fd_, &wake_value_, sizeof(wake_value_), 0);
+    io_uring_sqe_set_data(sqe, nullptr);
+  }
+
+  // Puts as many reads into the ring as buffers and places allow. Those given up meanwhile end here.
+  void fill() {
+    std::vector<ReadOp> over;
+    std::unique_lock lock(mutex_);
+    while (!stop_ && !queue_.empty() && in_flight_ < depth_) {
+      if (is_cancelled(queue_.front())) {
+        over.push_back(std::move(queue_.front()));
+        queue_.pop_front();
+        continue;
+      }
+      auto flying = std::make_unique<Flying>();
+      int64_t bytes = queue_.front().bytes;
+      if (bytes > region_.memory().bytes / 2) {
+        flying->own = make_buffer(bytes);
+        flying->at = flying->own.data.get();
+      } else {
+        flying->at = region_.take(bytes);
+        if (flying->at == nullptr) break;
+      }
+      flying->op = std::move(queue_.front());
+      queue_.pop_front();
+      io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+      const ReadOp& op = flying->op;
+      unsigned n = static_cast<unsigned>(bytes);
+      uint64_t offset = static_cast<uint64_t>(op.offset);
+      if (registered_ && flying->own.bytes == 0) {
+        io_uring_prep_read_fixed(sqe, op.file->fd(), flying->at, n, offset, 0);
+      } else {
+        io_uring_prep_read(sqe, op.file->fd(), flying->at, n, offset);
+      }
+      io_uring_sqe_set_data(sqe, flying.release());
+      ++in_flight_;
+    }
+    lock.unlock();
+    for (ReadOp& op : over) op.done(cancelled_status(), {});
+  }
+
+  void finish(Flying* raw_flying, int result) {
+    std::unique_ptr<Flying> f(raw_flying);
+    throttle_.pass(f->op.bytes);
+    if (result < 0) {
+      f->op.done(error(Code::kIo, "cannot read {}: error {}", f->op.file->path(), -result), {});
+    } else {
+      size_t n = static_cast<size_t>(result);
+      std::span<uint8_t> all(f->at, static_cast<size_t>(f->op.bytes));
+      if (n > 0 && n < all.size() && n % kPage == 0) {
+        // A read may end early for no reason of the file's.
+        Result<size_t> rest = read_at(*f->op.file, all.subspan(n), f->op.offset + result);
+        if (rest.ok()) n += *rest;
+      }
+      f->op.done({}, all.first(n));
+    }
+    if (f->own.bytes == 0) region_.give(f->at, f->op.bytes);
+    std::lock_guard lock(mutex_);
+    --in_flight_;
+  }
+
+  void run() {
+    arm_wake();
+    for (;;) {
+      fill();
+      io_uring_submit(&ring_);
+      io_uring_cqe* cqe = nullptr;
+      if (io_uring_wait_cqe(&ring_, &cqe) != 0) continue;
+      // Take what is there now; buffers come back one by one.
+      do {
+        auto* f = static_cast<Flying*>(io_uring_cqe_get_data(cqe));
+        int result = cqe->res;
+        io_uring_cqe_seen(&ring_, cqe);
+        if (f == nullptr) {
+          arm_wake();
+        } else {
+          finish(f, result);
+        }
+      } while (io_uring_peek_cqe(&ring_, &cqe) == 0);
+      std::lock_guard lock(mutex_);
+      if (stop_ && in_flight_ == 0) return;
+    }
+  }
+
+  const int depth_;
+  Region region_;
+  Throttle throttle_;
+  int wake_fd_ = -1;
+  uint64_t wake_value_ = 0;
+  io_uring ring_{};
+  bool ring_open_ = false, registered_ = false;
+  mutable std::mutex mutex_;
+  std::deque<ReadOp> queue_;
+  int in_flight_ = 0;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reader> Reader::make(const ReaderOptions& options) {
+  if (options.uring) {
+    if (auto ring = UringReader::make(options)) return ring;
+  }
+  return std::make_unique<ThreadReader>(options);
+}
+
+}  // namespace deepinfer::store

@@ -1,0 +1,93 @@
+// Hostile store files: any bytes as a segment and as a manifest. What is found must hold its own invariants,
+// lie inside the file, and never be found twice.
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <span>
+#include <string>
+
+#include "base/check.h"
+#include "store/disk.h"
+#include "store/follower.h"
+#include "store/record.h"
+
+namespace {
+
+using namespace deepinfer;
+using namespace deepinfer::store;
+
+const std::string& folder() {
+  static const std::string path = [] {
+    std::string base = std::filesystem::temp_directory_path().string() + "/di_store_fuzz_XXXXXX";
+    DI_CHECK(::mkdtemp(base.data()) != nullptr, "no folder for the fuzzer");
+    std::atexit([] { std::filesystem::remove_all(folder()); });
+    return base;
+  }();
+  return path;
+}
+
+void write_file(const std::string& name, std::span<const uint8_t> bytes) {
+  std::string path = folder() + "/" + name;
+  remove_quietly(path);
+  Result<File> f = open_file(path, OpenMode::kCreate);
+  DI_CHECK(f.ok() && write_at(*f, bytes, 0).ok(), "the fuzzer cannot write");
+}
+
+void read_segment(std::span<const uint8_t> bytes) {
+  write_file("00000001.seg", bytes);
+  for (bool payloads : {false, true}) {
+    std::set<int64_t> pages;
+    int64_t end = 0;
+    Result<ScanCounts> r = scan_segment(
+        folder() + "/00000001.seg", 1, 1, payloads,
+        [&](const RecordHeader& h, std::span<const uint8_t> payload) {
+          int64_t at = int64_t{h.page} * kPage;
+          DI_CHECK(pages.insert(at).second && at >= end, "records do not overlap");
+          end = at + record_bytes(h.payload_bytes);
+          DI_CHECK(at + kRecordHeaderBytes + h.payload_bytes <= static_cast<int64_t>(bytes.size()),
+                   "a record is inside its file");
+          DI_CHECK(!payloads || (payload.size() == h.payload_bytes && crc32c(payload) == h.payload_crc),
+                   "a payload that is given out was checked");
+        });
+    DI_CHECK(r.ok() && r->records == static_cast<int64_t>(pages.size()), "a scan ends and counts");
+  }
+}
+
+void read_manifest(std::span<const uint8_t> bytes) {
+  write_file("manifest", bytes);
+  FollowState state;
+  int64_t entries = 0;
+  Status s = follow_manifest(folder(), &state, [&](const ManifestEntry& e) {
+    ++entries;
+    uint8_t again[kManifestEntryBytes];
+    encode(e, again);
+    Result<ManifestEntry> back = decode_manifest_entry(again);
+    DI_CHECK(back.ok() && *back == e, "an entry that was read can be written");
+  });
+  DI_CHECK(s.ok() && state.at <= static_cast<int64_t>(bytes.size()) &&
+               (entries + state.damaged) * kManifestEntryBytes == state.at,
+           "every entry that was passed is sound or counted");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::span<const uint8_t> bytes(data, size);
+  read_segment(bytes);
+  read_manifest(bytes);
+  // With checksums that fit, so that mutations get past them.
+  if (size < static_cast<size_t>(kRecordHeaderBytes)) return 0;
+  std::vector<uint8_t> fixed(data, data + size);
+  uint32_t crc = crc32c(std::span(fixed).first(124));
+  for (size_t i = 0; i < 4; ++i) fixed[124 + i] = static_cast<uint8_t>(crc >> (8 * i));
+  read_segment(fixed);
+  for (size_t at = 0; at + static_cast<size_t>(kManifestEntryBytes) <= size; at += kManifestEntryBytes) {
+    crc = crc32c(std::span(fixed).subspan(at, 92));
+    for (size_t i = 0; i < 4; ++i) fixed[at + 92 + i] = static_cast<uint8_t>(crc >> (8 * i));
+  }
+  read_manifest(fixed);
+  return 0;
+}
