@@ -101,6 +101,21 @@ function tile(label, value) {
   return t;
 }
 
+// The persistent store, where there is one: where prompts came from, what it holds, and whether asking it pays.
+function storeTiles(c, g) {
+  if (g.store_objects === undefined) return [];
+  const part = (n) => short(c.prompt_tokens ? 100 * n / c.prompt_tokens : 0) + ' %';
+  const speed = c.store_fetch_ns ? 1e3 * c.store_fetched_bytes / c.store_fetch_ns : 0;
+  return [
+    tile('prompt tokens from memory', part(c.cached_tokens - c.store_tokens)), tile('prompt tokens from the store', part(c.store_tokens)),
+    tile('prompt tokens computed', part(c.prompt_tokens - c.cached_tokens)),
+    tile('blocks and windows in the store', short(g.store_objects)), tile('bytes in the store', short(g.store_held_bytes)),
+    tile('bytes read from the store', short(c.store_fetched_bytes)), tile('store reads, MB per second', short(speed)),
+    tile('restored', short(c.store_loads)), tile('restored in part', short(c.store_short_loads)),
+    tile('computed although stored', short(c.store_declined)), tile('reading is quicker than computing', g.store_pays ? 'yes' : 'no'),
+    tile('store can be written', g.store_writable ? 'yes' : 'no')];
+}
+
 function show(state) {
   const c = state.counters, g = state.gauges;
   const health = $('health');
@@ -136,7 +151,8 @@ function show(state) {
     tile('prompt tokens from cache', short(hit) + ' %'), tile('drafts accepted', short(accepted) + ' %'),
     tile('first token, p50', milliseconds(state.ttft_s.p50)), tile('first token, p99', milliseconds(state.ttft_s.p99)),
     tile('between tokens, p50', milliseconds(state.inter_token_s.p50)), tile('between tokens, p99', milliseconds(state.inter_token_s.p99)),
-    tile('answers', short(c.finished)), tile('cancelled', short(c.cancelled)), tile('preemptions', short(c.preemptions)));
+    tile('answers', short(c.finished)), tile('cancelled', short(c.cancelled)), tile('preemptions', short(c.preemptions)),
+    ...storeTiles(c, g));
   draw($('c-rate'), [{ name: 'output', values: past.rate }]);
   draw($('c-load'), [{ name: 'running', values: past.running }, { name: 'waiting', values: past.waiting }]);
   draw($('c-latency'), [{ name: 'first token', values: past.first }, { name: 'between tokens', values: past.between }]);

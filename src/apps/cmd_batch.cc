@@ -99,6 +99,8 @@ void add_batch(Program& program) {
       ->check(CLI::IsMember({"serving", "synthetic"}));
   cmd->add_option("--concurrency", o->batch.concurrency, "Requests at a time")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
+  cmd->add_option("--store", o->serve.store, "Directory of a persistent prefix store (docs/store.md)")
+      ->expected(1);
   cmd->add_option("--threads", o->serve.threads, "Threads (default: all usable CPUs)")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
   cmd->add_flag_callback(

@@ -36,6 +36,7 @@ void add_bench_edge(Program& program);
 void add_bench(Program& program);
 void add_bench_structured(Program& program);
 void add_batch(Program& program);
+void add_store(Program& program);
 
 // The parent of all benches, made when first asked for: `deepinfer bench NAME`.
 CLI::App* bench_command(Program& program);

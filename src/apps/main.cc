@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   deepinfer::add_bench(program);
   deepinfer::add_bench_structured(program);
   deepinfer::add_batch(program);
+  deepinfer::add_store(program);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -22,6 +22,11 @@ struct ServeConfig {
   bool speculate = true;
   double synthetic_tokens_per_s = 50;
 
+  std::vector<std::string> store;
+  std::string store_write = "through";
+  int64_t store_data_parts = 10, store_parity_parts = 2;
+  int64_t store_bytes = 0, store_chat_ttl_s = 7 * 86400, store_agent_ttl_s = 3 * 86400;
+
   std::vector<std::string> listen = {"127.0.0.1:8000"};
   std::string unix_socket, tls_certificate, tls_key, tls_client_ca;
   std::vector<std::string> cors_origins;

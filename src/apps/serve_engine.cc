@@ -33,6 +33,9 @@ EngineRequest engine_request(GenerationRequest g, int64_t now) {
   r.deadline_ns = g.timeout_ns > 0 ? now + g.timeout_ns : 0;
   r.cache_scope = std::move(g.cache_scope);
   r.use_cache = g.use_cache;
+  r.store.agent = g.offers_tools;
+  r.store.ttl_s = std::max<int64_t>(0, g.store_ttl_s);
+  r.store.no_write = g.store_ttl_s == 0;
   // Made by the factory serve_run hands to the edge.
   r.constraint = std::static_pointer_cast<const TokenConstraint>(g.constraint);
   return r;
@@ -214,6 +217,18 @@ EngineView EngineGenerator::view() const {
               {"blocks_cached", s.blocks_cached},
               {"snapshots_total", s.snapshots_total},
               {"snapshots_used", s.snapshots_used}};
+  if (!s.store.gauges.empty()) {
+    v.counters.insert(v.counters.end(), {{"store_offers", s.store_offers},
+                                         {"store_loads", s.store_loads},
+                                         {"store_short_loads", s.store_short_loads},
+                                         {"store_declined", s.store_declined},
+                                         {"store_tokens", s.store_tokens},
+                                         {"store_loaded_blocks", s.store_blocks},
+                                         {"store_loaded_windows", s.store_windows},
+                                         {"store_put_refusals", s.store_put_refusals}});
+    v.counters.insert(v.counters.end(), s.store.counters.begin(), s.store.counters.end());
+    v.gauges.insert(v.gauges.end(), s.store.gauges.begin(), s.store.gauges.end());
+  }
   std::lock_guard lock(mutex_);
   v.busy_ns = busy_since_ns_ > 0 ? std::max<int64_t>(1, deepinfer::now_ns() - busy_since_ns_) : 0;
   return v;

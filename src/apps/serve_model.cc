@@ -7,8 +7,11 @@
 #include "apps/model_source.h"
 #include "apps/serve_constraints.h"
 #include "apps/serve_engine.h"
+#include "apps/store_prefix.h"
+#include "base/sha256.h"
 #include "engine/serving_engine.h"
 #include "host/clock.h"
+#include "host/files.h"
 #include "host/limits.h"
 #include "host/thread_pool.h"
 #include "text/render.h"
@@ -25,7 +28,29 @@ const char* const kSyntheticText =
 struct Owned {
   LoadedModel model;
   std::unique_ptr<ThreadPool> pool;
+  OpenedStore store;
 };
+
+// Binds stored prefixes to the vocabulary they were written with; the encoding of conversations is this
+// program's own and has a version.
+Result<std::string> tokenizer_digest(const std::string& dir) {
+  constexpr const char* kEncoding = "conversation encoding 1";
+  DI_ASSIGN(std::string text, read_file(dir + "/tokenizer.json", int64_t{256} << 20));
+  return to_hex(sha256(text)) + " " + kEncoding;
+}
+
+StoreOptions store_options(const ServeConfig& c) {
+  StoreOptions s;
+  s.paths = c.store;
+  s.k = static_cast<int>(c.store_data_parts);
+  s.m = static_cast<int>(c.store_parity_parts);
+  policy::RetentionRules& r = s.each.retention;
+  r.quota_bytes = c.store_bytes / static_cast<int64_t>(c.store.size());
+  r.chat_ttl_s = c.store_chat_ttl_s;
+  r.agent_ttl_s = c.store_agent_ttl_s;
+  r.longest_ttl_s = std::max({r.longest_ttl_s, c.store_chat_ttl_s, c.store_agent_ttl_s});
+  return s;
+}
 
 // A quarter of the memory that is free: weights are mapped files, and others live here too.
 int64_t default_pool_bytes() {
@@ -72,6 +97,13 @@ Result<ServedModel> open_engine(const ServeConfig& c,
   e.context_tokens = c.context_tokens;
   if (!c.speculate) e.drafts = 0;
   if (c.step_tokens > 0) e.chunk_max_tokens = c.step_tokens;
+  if (!c.store.empty()) {
+    DI_ASSIGN(owned->store, open_prefix_store(store_options(c)));
+    e.store = owned->store.prefix.get();
+    e.store_late = c.store_write == "back";
+    DI_ASSIGN(e.tokenizer_digest, tokenizer_digest(owned->model.dir));
+    progress(owned->store.notice);
+  }
   DI_ASSIGN(out.engine,
             make_engine(owned->model.weights.get(), owned->pool.get(), e, [] { return now_ns(); }));
   const EngineStats s = out.engine->stats();

@@ -93,6 +93,24 @@ void describe_model(Describer& d) {
     "rate of the synthetic engine per choice; 0: all at once");
 }
 
+void describe_store(Describer& d) {
+  using C = ServeConfig;
+  d.group("Prefix store");
+  d("store", &C::store,
+    "directory of a persistent prefix store (docs/store.md), local or shared; several: each prefix is spread "
+    "over them with erasure coding; empty: prefixes are kept in memory only");
+  d("store_data_parts", &C::store_data_parts, "with several directories: parts that hold the data");
+  d("store_parity_parts", &C::store_parity_parts,
+    "with several directories: parts beyond those; as many may be lost");
+  d("store_write", &C::store_write,
+    "through: blocks go there as they are completed; back: when their request ends")
+      .choices = {"through", "back"};
+  d("store_bytes", &C::store_bytes,
+    "bytes this process may keep there; the least recently used go first; 0: no limit");
+  d("store_chat_ttl_s", &C::store_chat_ttl_s, "seconds that a chat's prefix lives after its last use");
+  d("store_agent_ttl_s", &C::store_agent_ttl_s, "the same of requests that offer tools");
+}
+
 void describe_network(Describer& d) {
   using C = ServeConfig;
   d.group("Network");
@@ -186,6 +204,7 @@ const std::vector<Setting>& serve_settings() {
     std::vector<Setting> settings;
     Describer d(&settings);
     describe_model(d);
+    describe_store(d);
     describe_network(d);
     describe_admission(d);
     describe_records(d);
@@ -226,6 +245,10 @@ Status validate(const ServeConfig& c) {
   if (c.max_connections < 1) return bad("max_connections", "must be at least 1");
   if (c.max_running < 1) return bad("max_running", "must be at least 1");
   if (c.max_queue_s > 1e6) return bad("max_queue_s", "must be in [0, 1000000]");
+  if (c.store_data_parts < 1 || c.store_parity_parts < 1 || c.store_data_parts + c.store_parity_parts > 255)
+    return bad("store_*_parts", "must be at least 1 and together at most 255");
+  if (c.store_chat_ttl_s < 1 || c.store_agent_ttl_s < 1)
+    return bad("store_*_ttl_s", "must be at least 1 second");
   if (c.max_choices < 1 || c.max_choices > 1024) return bad("max_choices", "must be in [1, 1024]");
   if (c.default_temperature > 2) return bad("default_temperature", "must be in [0, 2]");
   if (c.default_top_p <= 0 || c.default_top_p > 1) return bad("default_top_p", "must be in (0, 1]");

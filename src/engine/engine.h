@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "engine/constraint.h"
+#include "engine/prefix_store.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
 
@@ -45,6 +46,7 @@ struct EngineRequest {
   std::string cache_scope;   // prefixes are shared only inside one scope (tenant and salt)
   bool use_cache = true;     // false: neither reads nor publishes cached prefixes
   bool exact_hits = false;   // never start from an approximated window: bit for bit a cold run
+  StoreWish store;           // of the persistent store, where there is one
 };
 
 // The seed of one choice of a request: choice 0 has the request's own.
@@ -73,6 +75,7 @@ struct RequestTimes {  // on the engine's clock; 0: did not happen
 struct RequestUsage {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;     // of the prompt, not computed at first admission
+  int64_t store_tokens = 0;      // of those, brought in from the persistent store
   bool replayed_window = false;  // the hit had no stored window: equal to a cold run only approximately
   int64_t output_tokens = 0;     // of this choice, delivered
   int64_t drafted_tokens = 0, accepted_tokens = 0;  // verified drafts and those that were right
@@ -115,6 +118,9 @@ struct EngineStats {
   int64_t replayed_hits = 0, preemptions = 0, wasted_tokens = 0, skipped_snapshots = 0;
   int64_t evicted_blocks = 0, evicted_snapshots = 0, stalls = 0, floors_lost = 0;
   int64_t drafted_tokens = 0, verified_tokens = 0, accepted_tokens = 0;
+  // Of the persistent store: offers and what became of them, and what was given to it.
+  int64_t store_offers = 0, store_loads = 0, store_short_loads = 0, store_declined = 0, store_tokens = 0;
+  int64_t store_blocks = 0, store_windows = 0, store_puts = 0, store_put_refusals = 0;
   SpeculationStats speculation;
   int64_t steps = 0, prefill_rows = 0, decode_rows = 0, decoder_rows = 0;
   int64_t forward_ns = 0, draft_ns = 0, sample_ns = 0, schedule_ns = 0;
@@ -123,6 +129,7 @@ struct EngineStats {
   int64_t running = 0, waiting = 0;  // choices
   int64_t blocks_total = 0, blocks_used = 0, blocks_cached = 0;
   int64_t snapshots_total = 0, snapshots_used = 0;
+  StoreFigures store;        // of the persistent store itself; empty without one
   int64_t last_step_ns = 0;  // when the last step finished, on the engine's clock; 0: never
   bool draining = false;
 };

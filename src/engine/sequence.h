@@ -35,6 +35,8 @@ class RecordRing {
   }
   void clear();  // holds nothing
   int slots() const { return static_cast<int>(owner_.size()); }
+  int64_t code_bytes() const { return code_bytes_; }
+  int64_t scale_bytes() const { return scale_bytes_; }
 
  private:
   size_t slot(int64_t position) const {

@@ -15,6 +15,7 @@
 #include "engine/request_check.h"
 #include "engine/serving_loop.h"
 #include "engine/step_runner.h"
+#include "engine/store_bridge.h"
 #include "model/sizes.h"
 
 namespace deepinfer {
@@ -31,7 +32,7 @@ struct InspectCommand {
   const std::function<std::vector<policy::Event>(const policy::SchedulerState&)>* look = nullptr;
   std::promise<void>* done = nullptr;
 };
-using Command = std::variant<Submission, CancelCommand, DrainCommand, InspectCommand>;
+using Command = std::variant<Submission, CancelCommand, DrainCommand, InspectCommand, Loaded>;
 
 // Time during which a step was being executed, readable while one is.
 class BusyClock {
@@ -76,6 +77,22 @@ class ServingEngineImpl final : public ServingEngine {
         scheduler_(p_.state.config),
         runner_(p_.model, p_.pool, p_.arena.get(), runner_options(p_)),
         loop_(std::move(p_.state), p_.config.plan_late, p_.config.on_policy_event) {
+    if (p_.config.store != nullptr) {
+      StoreBridgeParts b;
+      b.store = p_.config.store;
+      b.arena = p_.arena.get();
+      b.block_bytes = p_.model->layout().block_bytes;
+      b.make_window = [this] { return make_window_snapshot(p_.model->config(), p_.model->layout()); };
+      b.window = [this](policy::SnapshotId id) -> const WindowSnapshot& { return runner_.window(id); };
+      mailbox_ = std::make_shared<Mailbox>();
+      mailbox_->engine = this;
+      b.arrived = [box = mailbox_](Loaded l) {
+        std::lock_guard lock(box->mutex);
+        if (box->engine != nullptr) box->engine->send(std::move(l));
+      };
+      bridge_ = std::make_unique<StoreBridge>(std::move(b));
+      loop_.use_store(bridge_.get(), p_.config.store_late);
+    }
     stats_ = loop_.stats();
     executor_thread_ = std::thread([this] { run_executor(); });
     loop_thread_ = std::thread([this] { run_loop(); });
@@ -88,6 +105,12 @@ class ServingEngineImpl final : public ServingEngine {
     }
     inbox_changed_.notify_all();
     loop_thread_.join();
+    // What the store still writes into goes after it has let go of it.
+    if (bridge_ != nullptr) {
+      bridge_->give_up_all();
+      std::lock_guard lock(mailbox_->mutex);
+      mailbox_->engine = nullptr;
+    }
     {
       std::lock_guard lock(orders_mutex_);
       orders_closed_ = true;
@@ -107,8 +130,13 @@ class ServingEngineImpl final : public ServingEngine {
   void drain(int64_t grace_ns) override;
   bool drained() const override;
   EngineStats stats() const override {
-    std::lock_guard lock(stats_mutex_);
-    return stats_;
+    EngineStats out;
+    {
+      std::lock_guard lock(stats_mutex_);
+      out = stats_;
+    }
+    if (p_.config.store != nullptr) p_.config.store->report(&out.store);
+    return out;
   }
   int64_t now_ns() const override { return p_.clock(); }
   int64_t context_tokens() const override { return p_.limits.context; }
@@ -119,6 +147,11 @@ class ServingEngineImpl final : public ServingEngine {
   const policy::CostModel& calibrated() const override { return p_.calibrated; }
 
  private:
+  // Where loads end: an answer may still be on its way when the engine is gone.
+  struct Mailbox {
+    std::mutex mutex;
+    ServingEngineImpl* engine = nullptr;
+  };
   static StepRunnerOptions runner_options(const Parts& p) {
     StepRunnerOptions o;
     o.drafts = static_cast<int>(p.state.config.drafts);
@@ -149,8 +182,10 @@ class ServingEngineImpl final : public ServingEngine {
 
   Parts p_;
   const policy::SchedulerConfig scheduler_;
-  StepRunner runner_;  // executor thread
-  ServingLoop loop_;   // loop thread
+  std::shared_ptr<Mailbox> mailbox_;
+  std::unique_ptr<StoreBridge> bridge_;  // loop thread
+  StepRunner runner_;                    // executor thread
+  ServingLoop loop_;                     // loop thread
 
   std::mutex inbox_mutex_;
   std::condition_variable inbox_changed_;
@@ -171,6 +206,7 @@ class ServingEngineImpl final : public ServingEngine {
   mutable std::mutex stats_mutex_;
   EngineStats stats_;
   int64_t schedule_ns_ = 0, overlapped_ns_ = 0;  // loop thread
+  int64_t load_deadline_ns_ = INT64_MAX;         // likewise
 
   BusyClock busy_;
   std::atomic<uint64_t> last_request_{0};
@@ -199,6 +235,8 @@ Result<RequestId> ServingEngineImpl::submit(EngineRequest request) {
     PromptKeys keys = prompt_keys(p_.identity, request, static_cast<int>(p_.model->layout().block_tokens));
     s.keys = std::move(keys.keys);
     s.last_key = keys.last;
+    if (p_.config.store != nullptr && !s.keys.empty() && !request.prompt_logprobs)
+      s.offer = p_.config.store->match(s.keys, request.store);
   }
   s.request = std::make_shared<const EngineRequest>(std::move(request));
   RequestId id = s.id;
@@ -273,6 +311,8 @@ void ServingEngineImpl::obey(Command* command, int64_t now) {
     }
   } else if (auto* d = std::get_if<DrainCommand>(command)) {
     loop_.drain(d->deadline_ns);
+  } else if (auto* l = std::get_if<Loaded>(command)) {
+    loop_.loaded(std::move(*l), now);
   } else {
     auto& i = std::get<InspectCommand>(*command);
     for (const policy::Event& e : (*i.look)(loop_.state())) loop_.happen(e);
@@ -285,7 +325,7 @@ bool ServingEngineImpl::take_inbox(std::vector<Command>* commands, std::vector<S
   std::unique_lock lock(inbox_mutex_);
   auto ready = [this] { return stop_ || !inbox_.empty() || !outcomes_.empty(); };
   if (!ready()) {
-    int64_t now = p_.clock(), wake_ns = loop_.next_wake_ns(now);
+    int64_t now = p_.clock(), wake_ns = std::min(loop_.next_wake_ns(now), load_deadline_ns_);
     // The engine's clock may be any clock: at most a while at a time.
     constexpr int64_t kLongestNs = 20'000'000;
     if (wake_ns == INT64_MAX) {
@@ -351,6 +391,7 @@ void ServingEngineImpl::run_loop() {
     outcomes.clear();
     commands.clear();
     post_orders(now);
+    if (bridge_ != nullptr) load_deadline_ns_ = bridge_->check_deadlines(now);
     publish(busy_from, now);
   }
   // Somebody may wait for an answer of a loop that stops.

@@ -49,8 +49,10 @@ struct EngineConfig {
 
   // Everything the scheduler is told, on the loop thread: an event log that replays to the same decisions.
   std::function<void(const policy::Event&)> on_policy_event;
-  TraceSink* trace = nullptr;  // outlives the engine
-  bool poison_blocks = false;  // tests: blocks that change hands are filled with a pattern
+  TraceSink* trace = nullptr;    // outlives the engine
+  PrefixStore* store = nullptr;  // outlives the engine; null: none
+  bool store_late = false;       // it is given blocks when a request ends, not as they are completed
+  bool poison_blocks = false;    // tests: blocks that change hands are filled with a pattern
 };
 
 class ServingEngine : public Engine {

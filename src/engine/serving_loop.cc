@@ -1,34 +1,12 @@
 // Requests in, orders and events out.
-#include "engine/serving_loop.h"
-
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/serving_choice.h"
 
 namespace deepinfer {
 
 using policy::SeqId;
-
-// One answer that the policy knows of.
-struct ServingLoop::Choice {
-  SeqId seq{};
-  Live* live = nullptr;
-  int index = 0;
-  bool started = false, admitted = false;
-  RequestUsage usage;
-  RequestTimes times;
-  std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
-};
-
-// A request with at least one answer to come.
-struct ServingLoop::Live {
-  RequestId id{};
-  Submission submission;
-  std::vector<Choice*> running;  // by choice; null: held back, or over
-  std::vector<bool> held;        // by choice: waits until the first one's prompt is stored
-  int64_t open = 0;
-  bool approximate = false;  // the first answer follows from a replayed window
-};
 
 ServingLoop::ServingLoop(policy::SchedulerState state, bool plan_late,
                          std::function<void(const policy::Event&)> on_event)
@@ -93,6 +71,14 @@ void ServingLoop::arrive(Live* live, int index, int64_t now_ns) {
   // Further answers start from the first one's prompt: exactly, unless that was an approximation itself.
   a.exact = r.exact_hits || (index > 0 && !live->approximate);
   a.whole_decoder = r.prompt_logprobs;
+  if (const StoreOffer* o = live->submission.offer.get(); o != nullptr && index == 0) {
+    a.store_blocks = o->blocks;
+    a.store_ns_per_block = o->ns_per_block;
+    a.store_ns_per_window = o->ns_per_window;
+    for (int64_t b : o->windows) a.store_windows.push_back(b * policy::window(state_));
+    ++totals_.store_offers;
+  }
+  if (bridge_ != nullptr && !r.store.no_write) choice->keys = live->submission.keys;
   live->running[static_cast<size_t>(index)] = choice.get();
   choices_.emplace(choice->seq, std::move(choice));
   happen(a);
@@ -145,6 +131,13 @@ void ServingLoop::end(SeqId seq, Finish finish, Status status, int64_t now_ns, b
   std::unique_ptr<Choice> c = std::move(it->second);
   choices_.erase(it);
   if (tell_policy) happen(policy::Cancelled{seq});
+  if (bridge_ != nullptr) {
+    bridge_->give_up(seq);
+    if (finish != Finish::kError) {
+      offer_blocks(c.get());
+      offer_windows(c.get());
+    }
+  }
   c->cancelled->store(true, std::memory_order_relaxed);
   forget_.push_back(seq);
   c->times.finished_ns = now_ns;
@@ -248,7 +241,19 @@ void ServingLoop::finish(StepOutcome outcome, int64_t now_ns) {
     take_outcome(runs[i], &outcome.runs[i], now_ns);
     f.results.push_back(outcome.runs[i].result);
   }
+  if (bridge_ != nullptr) take_keys(f);
   happen(f);
+  if (bridge_ != nullptr) {
+    for (const policy::RowRun& run : runs) {
+      auto it = choices_.find(run.seq);
+      if (it == choices_.end()) continue;
+      note_windows(it->second.get(), run);
+      if (write_late_) continue;
+      offer_blocks(it->second.get());
+      // The window of the prompt; those of the output replace each other until its end.
+      if (it->second->usage.output_tokens <= 1 + run.drafts) offer_windows(it->second.get());
+    }
+  }
   flying_ns_.pop_front();
   if (!flying_ns_.empty()) hold_planning(now_ns, flying_ns_.front());
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -329,7 +334,19 @@ void ServingLoop::adopt(const policy::StepPlan& plan, int64_t now_ns, StepOrder*
       fresh->last_key = s.last_key;
       fresh->cancelled = c->cancelled;
       admit.fresh = std::move(fresh);
-      if (!s.request->prompt_logprobs) start(c);
+      // Who waits for the store learns there what its hit really was.
+      if (a.loads()) begin_load(c, a);
+      if (!a.loads() && s.offer != nullptr && c->index == 0) {
+        int64_t cap =
+            policy::boundary_below(state_, c->usage.prompt_tokens - state_.config.replay.cap_tokens());
+        bool further = std::min(s.offer->blocks * policy::window(state_), cap) > a.hit.kv_hit_tokens;
+        if (further && bridge_ != nullptr) {
+          bridge_->declined(*s.offer);
+          ++totals_.store_declined;
+        }
+        c->live->submission.offer.reset();
+      }
+      if (!s.request->prompt_logprobs && !a.loads()) start(c);
     }
     order->admit.push_back(std::move(admit));
   }
@@ -352,7 +369,10 @@ std::optional<StepOrder> ServingLoop::next_order(int64_t now_ns) {
   }
   order.forget = std::move(forget_);
   forget_.clear();
-  bool empty = raw(order.step) == 0 && order.forget.empty() && order.suspend.empty() && order.admit.empty();
+  order.windows = std::move(windows_);
+  windows_.clear();
+  bool empty = raw(order.step) == 0 && order.windows.empty() && order.forget.empty() &&
+               order.suspend.empty() && order.admit.empty();
   if (empty) return std::nullopt;
   return order;
 }

@@ -11,6 +11,7 @@
 
 #include "engine/serving_engine.h"
 #include "engine/step_order.h"
+#include "engine/store_bridge.h"
 
 namespace deepinfer {
 
@@ -21,6 +22,7 @@ struct Submission {
   std::vector<policy::BlockKey> keys;
   Digest last_key{};
   int64_t submitted_ns = 0;
+  std::shared_ptr<const StoreOffer> offer;  // of the persistent store; null: none
 };
 
 class ServingLoop {
@@ -38,6 +40,13 @@ class ServingLoop {
   void drain(int64_t deadline_ns);
   void finish(StepOutcome outcome, int64_t now_ns);
   void happen(const policy::Event& event);
+  // With a store: loads are begun and what is computed is offered through it. `late`: offered when a choice
+  // ends, else as it is completed. The bridge outlives this object.
+  void use_store(StoreBridge* bridge, bool late) {
+    bridge_ = bridge;
+    write_late_ = late;
+  }
+  void loaded(Loaded loaded, int64_t now_ns);
 
   // The next order, if there is anything to do now: a step, or what changed hands without one.
   std::optional<StepOrder> next_order(int64_t now_ns);
@@ -62,6 +71,11 @@ class ServingLoop {
   void adopt(const policy::StepPlan& plan, int64_t now_ns, StepOrder* order);
   void take_outcome(const policy::RowRun& run, RunOutcome* out, int64_t now_ns);
   void count_finish(Finish finish);
+  void begin_load(Choice* choice, const policy::Admission& admission);
+  void note_windows(Choice* choice, const policy::RowRun& run);
+  void take_keys(const policy::StepFinished& finished);
+  void offer_blocks(Choice* choice);
+  void offer_windows(Choice* choice);
   // A step with this prediction begins to be executed.
   void hold_planning(int64_t now_ns, double predicted_ns);
 
@@ -70,6 +84,9 @@ class ServingLoop {
   std::map<uint64_t, std::unique_ptr<Live>> live_;            // by RequestId
   std::map<policy::SeqId, std::unique_ptr<Choice>> choices_;  // told to the policy and not over
   std::vector<policy::SeqId> forget_;                         // for the next order
+  std::vector<WindowOrder> windows_;                          // likewise
+  StoreBridge* bridge_ = nullptr;
+  bool write_late_ = false;
   std::vector<EngineEvent> events_;
   uint64_t last_seq_ = 0;
   bool plan_late_ = false;

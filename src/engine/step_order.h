@@ -30,8 +30,15 @@ struct AdmitOrder {
   std::shared_ptr<const NewSequence> fresh;  // null: it comes back after a preemption
 };
 
+// A window that came from outside, for a slot that nobody else uses now.
+struct WindowOrder {
+  policy::SnapshotId slot{};
+  std::shared_ptr<WindowSnapshot> window;
+};
+
 // Carried out in the order of the fields, after every earlier order.
 struct StepOrder {
+  std::vector<WindowOrder> windows;
   std::vector<policy::SeqId> forget;   // over
   std::vector<policy::SeqId> suspend;  // preempted: caches go, tokens stay
   std::vector<AdmitOrder> admit;

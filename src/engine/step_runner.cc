@@ -37,6 +37,8 @@ void StepRunner::suspend(Sequence* s) {
 }
 
 void StepRunner::settle(const StepOrder& order) {
+  for (const WindowOrder& w : order.windows)
+    snapshots_[static_cast<size_t>(raw(w.slot))] = std::move(*w.window);
   for (policy::SeqId id : order.forget) {
     auto it = sequences_.find(raw(id));
     if (it == sequences_.end()) continue;  // it never got as far as this thread

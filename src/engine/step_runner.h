@@ -34,6 +34,10 @@ class StepRunner {
   ~StepRunner();
 
   StepOutcome execute(const StepOrder& order);
+  // A window that a step whose outcome was handed out has captured. Any thread, until its slot is used again.
+  const WindowSnapshot& window(policy::SnapshotId id) const {
+    return snapshots_[static_cast<size_t>(raw(id))];
+  }
   int64_t sequences() const { return static_cast<int64_t>(sequences_.size()); }
 
  private:

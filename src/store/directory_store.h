@@ -45,7 +45,7 @@ struct ListedObject {
 class DirectoryStore : public KvStore {
  public:
   // kNotFound, kInvalidData, kInvalidConfig, kIo: why it cannot be used. Reads every manifest before it
-  // returns: about a second for ten million objects.
+  // returns: 96 bytes per object.
   static Result<std::unique_ptr<DirectoryStore>> open(const DirectoryOptions& options);
 
   // Writes and reads one block, then erases it.

@@ -2,6 +2,7 @@
 #include "edge/serve/call.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "edge/errors.h"
 #include "edge/serve/ids.h"
@@ -225,6 +226,13 @@ bool GenerationCall::submit() {
   g.tenant_weight = caller_.weight;
   g.priority = std::min(caller_.priority, p_.priority.value_or(caller_.priority));
   g.cache_scope = scope_;
+  g.offers_tools = p_.parsing.parse_tool_calls;
+  if (const std::string* ttl = exchange_->request().header("x-deepinfer-store-ttl"); ttl != nullptr) {
+    int64_t seconds = -1;
+    auto [end, e] = std::from_chars(ttl->data(), ttl->data() + ttl->size(), seconds);
+    // What is no number of seconds is no wish.
+    if (e == std::errc() && end == ttl->data() + ttl->size() && seconds >= 0) g.store_ttl_s = seconds;
+  }
   usage_.prompt_tokens = static_cast<int64_t>(g.prompt.size());
   const int n = g.choices;
   auto self = shared_from_this();

@@ -51,6 +51,8 @@ struct GenerationRequest {
   int64_t timeout_ns = 0;  // from now; 0: none
   std::string cache_scope;
   bool use_cache = true;
+  bool offers_tools = false;  // an agent's: its prefix is kept for a shorter time
+  int64_t store_ttl_s = -1;  // how long the persistent store keeps its prefix; 0: not at all; -1: by its kind
 };
 
 struct GenerationUsage {
