@@ -49,21 +49,18 @@ double limit_of(const std::vector<BenchLine>& lines, const std::string& op, cons
   return 0;
 }
 
-namespace {
-
-struct Unmap {
-  size_t bytes = 0;
-  void operator()(uint8_t* p) const { munmap(p, bytes); }
-};
-using Buffer = std::unique_ptr<uint8_t[], Unmap>;
-
-// Fresh pages, large ones where the system gives them; null when there is no memory.
-Buffer make_buffer(size_t bytes) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) return Buffer(nullptr, Unmap{bytes});
-  madvise(p, bytes, MADV_HUGEPAGE);
-  return Buffer(static_cast<uint8_t*>(p), Unmap{bytes});
+void UnmapBench::operator()(uint8_t* p) const {
+  munmap(p, bytes);
 }
+
+BenchBuffer bench_buffer(size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return BenchBuffer(nullptr, UnmapBench{bytes});
+  madvise(p, bytes, MADV_HUGEPAGE);
+  return BenchBuffer(static_cast<uint8_t*>(p), UnmapBench{bytes});
+}
+
+namespace {
 
 void pin(int cpu) {
   cpu_set_t set;
@@ -127,9 +124,9 @@ double arithmetic(const Topology& topology, const PeakLoop& loop, int threads, d
 
 // Each thread reads its own part, piece by piece; the pages were first touched by the thread.
 double reading(const Topology& topology, int threads, size_t bytes_each, double seconds) {
-  std::vector<Buffer> parts;
+  std::vector<BenchBuffer> parts;
   for (int t = 0; t < threads; ++t) {
-    parts.push_back(make_buffer(bytes_each));
+    parts.push_back(bench_buffer(bytes_each));
     if (parts.back() == nullptr) return 0;
   }
   const size_t piece = std::min<size_t>(bytes_each, size_t{2} << 20);

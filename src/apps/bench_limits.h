@@ -3,6 +3,9 @@
 // caller.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -23,6 +26,14 @@ struct BenchLine {
 };
 nlohmann::ordered_json to_json(const std::vector<BenchLine>& lines);
 std::string to_table(const std::vector<BenchLine>& lines);
+
+struct UnmapBench {
+  size_t bytes = 0;
+  void operator()(uint8_t* p) const;
+};
+using BenchBuffer = std::unique_ptr<uint8_t[], UnmapBench>;
+// Fresh pages, large ones where the system gives them; null when there is no memory.
+BenchBuffer bench_buffer(size_t bytes);
 
 struct LimitOptions {
   double seconds = 0.25;     // per figure; the median of five parts counts

@@ -71,6 +71,7 @@ DoctorFacts gather() {
   f.cpu = read_cpu_info();
   f.instruction_levels = instruction_levels();
   f.instruction_level = instruction_level();
+  f.numeric_profile = numeric_profile();
   f.native_kernels = native_choices();
   f.math_kernels = kernels<double>().name;
   f.topology = read_topology();

@@ -35,6 +35,7 @@ void add_usage(Program& program);
 void add_bench_edge(Program& program);
 void add_bench(Program& program);
 void add_bench_structured(Program& program);
+void add_bench_kernels(Program& program);
 void add_batch(Program& program);
 void add_store(Program& program);
 

@@ -114,7 +114,8 @@ nlohmann::ordered_json doctor_json(const DoctorFacts& f) {
   j["cpu"] = {{"model", f.cpu.model},
               {"flags", shown_flags(f.cpu)},
               {"instruction_levels", f.instruction_levels},
-              {"instruction_level", f.instruction_level}};
+              {"instruction_level", f.instruction_level},
+              {"numeric_profile", f.numeric_profile}};
   Json native = Json::object();
   for (const KernelChoice& k : f.native_kernels) native[k.kernel] = k.instructions;
   j["kernels"] = {{"native", native}, {"math", f.math_kernels}};

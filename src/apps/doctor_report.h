@@ -23,6 +23,7 @@ struct DoctorFacts {
   CpuInfo cpu;
   std::vector<std::string> instruction_levels;  // that this CPU has, best first
   std::string instruction_level;                // in use
+  std::string numeric_profile;                  // names the arithmetic of native mode (kernels.h)
   std::vector<KernelChoice> native_kernels;
   std::string math_kernels;  // name of the back end of math mode
   Topology topology;

@@ -18,6 +18,7 @@ DoctorFacts good_machine() {
   f.cpu = {"Made Up 1", {"sse2", "avx2", "avx512f", "avx512_bf16"}};
   f.instruction_levels = {"AVX3_ZEN4", "AVX3", "AVX2"};
   f.instruction_level = "AVX3_ZEN4";
+  f.numeric_profile = "AVX3_ZEN4 kernels 2";
   f.native_kernels = {{"linear", "AVX3_ZEN4"}, {"attend", "AVX3_ZEN4"}};
   f.math_kernels = "reference";
   f.topology.packages = 1;
@@ -82,6 +83,7 @@ TEST(Doctor, QuotaAboveTheMaskIsNoWarning) {
 TEST(Doctor, JsonKeysAreStable) {
   nlohmann::ordered_json j = doctor_json(good_machine());
   EXPECT_EQ(j["cpu"]["instruction_level"], "AVX3_ZEN4");
+  EXPECT_EQ(j["cpu"]["numeric_profile"], "AVX3_ZEN4 kernels 2");
   EXPECT_EQ(j["kernels"]["native"]["linear"], "AVX3_ZEN4");
   EXPECT_EQ(j["kernels"]["math"], "reference");
   EXPECT_EQ(j["threads"]["used"], 8);

@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   deepinfer::add_bench_edge(program);
   deepinfer::add_bench(program);
   deepinfer::add_bench_structured(program);
+  deepinfer::add_bench_kernels(program);
   deepinfer::add_batch(program);
   deepinfer::add_store(program);
   try {

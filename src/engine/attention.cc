@@ -14,7 +14,7 @@ void Forward<A>::Impl::project_queries(const BlockWeights& b, int64_t T, const s
   grow(&kv, T * D);
   grow(&q, T * width);
   grow_latents(T);
-  LinearPhase<A> phase(k, pool, &work);
+  LinearPhase<A> phase(k, pool, &work, &forms);
   phase.add(b.wq_a, u.data(), H, T, qr.data(), R, Out::kRounded);
   phase.add(b.wkv, u.data(), H, T, kv.data(), D, Out::kRounded);
   if (publishes) {
@@ -179,7 +179,7 @@ void Forward<A>::Impl::output_projection(const BlockWeights& b, int64_t T) {
   int64_t D = c.head_dim, heads = c.num_attention_heads, in = c.wo_a_in(), R = c.o_lora_rank;
   int64_t mid = int64_t{c.o_groups} * R;
   grow(&oa, T * mid);
-  LinearPhase<A> phase(k, pool, &work);
+  LinearPhase<A> phase(k, pool, &work, &forms);
   MatrixView wo_a = b.wo_a;
   wo_a.plain_input = true;
   for (int64_t g = 0; g < c.o_groups; ++g) {

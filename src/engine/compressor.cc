@@ -96,7 +96,7 @@ void Forward<A>::Impl::publish_only(int l, const RowSet& rows) {
     k.hc_collapse(X.data() + t * m * H, pre.data() + t * m, c.hc_mult, H, out);
     k.rms_norm(out, b.attn_norm.template data<A>(), H, c.rms_norm_eps, out);
   });
-  LinearPhase<A> phase(k, pool, &work);
+  LinearPhase<A> phase(k, pool, &work, &forms);
   int64_t n = static_cast<int64_t>(take.size());
   phase.add(b.compressor->wkv, u.data(), H, take.data(), n, 0, D, comp_a.data(), D, Out::kRounded);
   phase.run();

@@ -21,7 +21,7 @@ void Forward<A>::Impl::feed_draft(const RowSet& rows) {
   int64_t n = static_cast<int64_t>(take.size());
   if (n == 0) return;
   grow(&u, n * H);
-  LinearPhase<A> phase(k, pool, &work);
+  LinearPhase<A> phase(k, pool, &work, &forms);
   phase.add(w.draft.main_proj, main_features.data(), width, take.data(), n, 0, H, u.data(), H, Out::kRounded);
   phase.run();
   for_rows(n, [&](int64_t i, int) {
@@ -141,7 +141,7 @@ std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<
   });
   std::vector<A> logits(static_cast<size_t>(rows * V)), markov(static_cast<size_t>(R * V)),
       confidence(static_cast<size_t>(R));
-  LinearPhase<A> phase(k, pool, &work);
+  LinearPhase<A> phase(k, pool, &work, &forms);
   phase.add(w.head, normed.data(), H, rows, logits.data(), V, Out::kFull);
   phase.run();
   std::vector<int32_t> at(spans.size());

@@ -26,7 +26,7 @@ void Forward<A>::Impl::engram(int l, const RowSet& rows, ForwardTrace<A>* trace)
                    engram_rows.data() + t * width + i * c.engram_head_dim);
     }
   });
-  LinearPhase<A> phase(k, pool, &work);
+  LinearPhase<A> phase(k, pool, &work, &forms);
   phase.add(e.wkv, engram_rows.data(), width, T, engram_kv.data(), c.engram_wkv_out(), Out::kRounded);
   phase.run();
   std::vector<A> gates(static_cast<size_t>(T * m), A(0));

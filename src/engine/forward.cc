@@ -1,7 +1,9 @@
 // The skeleton of the forward pass: embedding, layers, the narrowing from encoder rows to decoder rows, head.
 #include "engine/forward.h"
 
+#include <atomic>
 #include <cmath>
+#include <functional>
 
 #include "engine/forward_impl.h"
 
@@ -11,26 +13,70 @@ template <typename A>
 void LinearPhase<A>::add(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T,
                          int64_t row0, int64_t row1, A* y, int64_t ldy, Out out) {
   if (T == 0 || row1 <= row0) return;
-  // Pieces of about 256 K multiply-adds: large enough to hide the hand-out, small enough to balance. A piece
+  // Pieces of about 256 K multiply-adds: large enough to hide the hand-out, small enough to balance; four
+  // times that where a matrix has plenty, since a piece starts in memory that nobody fetched ahead. A piece
   // is a whole number of what a kernel takes at once.
   bool plain = w.format == WeightFormat::kF32 || w.format == WeightFormat::kF64;
-  int64_t per_row = std::max<int64_t>(1, w.cols * T), unit = plain ? 4 : 32;
-  int64_t step = std::clamp<int64_t>((262144 / per_row + unit - 1) / unit * unit, unit, 4096);
+  int64_t per_row = std::max<int64_t>(1, w.cols * T), unit = plain ? 4 : 32, size = int64_t{1} << 18;
+  if ((row1 - row0) * per_row >= 32 * size * pool_->threads()) size *= 4;
+  int64_t step = std::clamp<int64_t>((size / per_row + unit - 1) / unit * unit, unit, 4096);
   work_->bytes += matrix_bytes(w, row1 - row0);
   work_->macs += (row1 - row0) * per_row;
+  int input = input_of(w, x, ldx, rows, T);
   for (int64_t r = row0; r < row1; r += step) {
-    pieces_.push_back({&w, x, ldx, rows, T, r, std::min(row1, r + step), y, ldy, out});
+    pieces_.push_back({&w, x, ldx, rows, T, r, std::min(row1, r + step), y, ldy, out, input});
+  }
+}
+
+template <typename A>
+int LinearPhase<A>::input_of(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T) {
+  if (k_.prepared_bytes(w.format, w.cols) == 0) return -1;
+  WeightFormat form = form_of(w.format);
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Input& in = inputs_[i];
+    if (in.x == x && in.ldx == ldx && in.rows == rows && in.T == T && in.cols == w.cols && in.form == form)
+      return static_cast<int>(i);
+  }
+  inputs_.push_back({x, ldx, rows, T, w.cols, form, true});
+  return static_cast<int>(inputs_.size()) - 1;
+}
+
+template <typename A>
+void LinearPhase<A>::fill_forms() {
+  if (forms_->size() < inputs_.size()) forms_->resize(inputs_.size());
+  int64_t total = 0;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    (*forms_)[i].start(k_, inputs_[i].form, inputs_[i].cols, inputs_[i].T);
+    total += inputs_[i].T;
+  }
+  auto fill = [&](int64_t row, int) {
+    size_t i = 0;
+    for (; row >= inputs_[i].T; ++i) row -= inputs_[i].T;
+    Input& in = inputs_[i];
+    const A* x = in.x + (in.rows != nullptr ? int64_t{in.rows[row]} : row) * in.ldx;
+    if (!(*forms_)[i].put(row, x, 0, in.cols)) std::atomic_ref<bool>(in.exact).store(false);
+  };
+  if (total < 4 * pool_->threads()) {
+    for (int64_t row = 0; row < total; ++row) fill(row, 0);
+  } else {
+    ++work_->jobs;
+    pool_->run(total, std::cref(fill));
   }
 }
 
 template <typename A>
 void LinearPhase<A>::run() {
+  fill_forms();
   if (pieces_.size() > 1) ++work_->jobs;
   pool_->run(static_cast<int64_t>(pieces_.size()), [&](int64_t i, int) {
     const Piece& p = pieces_[static_cast<size_t>(i)];
+    if (p.input >= 0 && inputs_[static_cast<size_t>(p.input)].exact)
+      return (*forms_)[static_cast<size_t>(p.input)].product(*p.w, 0, nullptr, p.T, p.row0, p.row1, p.y,
+                                                             p.ldy, p.out);
     k_.linear(*p.w, p.x, p.ldx, p.rows, p.T, p.row0, p.row1, p.y, p.ldy, p.out);
   });
   pieces_.clear();
+  inputs_.clear();
 }
 
 template <typename A>
@@ -144,7 +190,7 @@ void Forward<A>::Impl::site(const HcSite& h, const SmallTensor& norm, const A* c
   grow(&mix, T * n);
   if (T < 2 * threads) {
     settle(T);
-    LinearPhase<A> phase(k, pool, &work);
+    LinearPhase<A> phase(k, pool, &work, &forms);
     phase.add(h.fn, X.data(), width, T, mix.data(), n, Out::kFull);
     phase.run();
     for_rows(T, [&](int64_t t, int) { site_row(h, norm, c_pre, pre_out, t); });
@@ -297,7 +343,7 @@ ForwardResult<A> Forward<A>::Impl::run(const std::vector<RowSpan>& spans, Forwar
         k.rms_norm(out, w.norm.template data<A>(), H, c.rms_norm_eps, out);
       });
       result.logits.resize(static_cast<size_t>(n * result.vocab));
-      LinearPhase<A> phase(k, pool, &work);
+      LinearPhase<A> phase(k, pool, &work, &forms);
       phase.add(w.head, h.data(), H, n, result.logits.data(), result.vocab, Out::kFull);
       phase.run();
       lap(StepPart::kHead);

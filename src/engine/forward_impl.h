@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "engine/forward.h"
+#include "engine/moe_scratch.h"
+#include "engine/prepared_rows.h"
 #include "engine/step_profile.h"
 #include "host/clock.h"
 #include "model/rope.h"
@@ -30,11 +32,15 @@ struct RowSet {
 };
 
 // Matrix products of one phase, cut into pieces of output rows and run by all threads behind one barrier. The
-// cut never changes a bit: an output element is one dot product.
+// cut never changes a bit: an output element is one dot product. Inputs that the kernels read in another form
+// are put into it once, however many products and pieces read them: by the calling thread for few rows, by
+// all threads behind one more barrier for many.
 template <typename A>
 class LinearPhase {
  public:
-  LinearPhase(const Kernels<A>& k, ThreadPool* pool, StepWork* work) : k_(k), pool_(pool), work_(work) {}
+  // `forms` keeps the memory of the inputs' forms between phases.
+  LinearPhase(const Kernels<A>& k, ThreadPool* pool, StepWork* work, std::vector<PreparedRows<A>>* forms)
+      : k_(k), pool_(pool), work_(work), forms_(forms) {}
   // y[t*ldy + o] = W[o] . x[row(t)*ldx ..] for o in [row0, row1).
   void add(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T, int64_t row0,
            int64_t row1, A* y, int64_t ldy, Out out);
@@ -53,11 +59,25 @@ class LinearPhase {
     A* y;
     int64_t ldy;
     Out out;
+    int input;  // of inputs_; -1: x is read as it is
   };
+  struct Input {
+    const A* x;
+    int64_t ldx;
+    const int32_t* rows;
+    int64_t T, cols;
+    WeightFormat form;
+    bool exact;  // the form gives the bits of x itself
+  };
+  int input_of(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T);
+  void fill_forms();
+
   const Kernels<A>& k_;
   ThreadPool* pool_;
   StepWork* work_;
+  std::vector<PreparedRows<A>>* forms_;
   std::vector<Piece> pieces_;
+  std::vector<Input> inputs_;
 };
 
 template <typename A>
@@ -83,9 +103,9 @@ struct Forward<A>::Impl {
   std::vector<A> gathered_rows;                            // decoded records of few query rows
   std::vector<int32_t> selection, selection_count;  // [T, topk], [T]; survive until the next index source
   std::vector<std::vector<int32_t>> pool_blocks;    // [T] kept candidate blocks, ascending; empty: all
-  std::vector<A> router_logits, route_weights, moe_g, moe_u,
-      moe_out;                            // [T, E], [T, K], per (row, expert) slot
-  std::vector<int32_t> route_ids;         // [T, K]
+  std::vector<uint8_t> index_queries, index_ready;  // [T] prepared index queries, whether there are any
+  MoeScratch<A> moe_scratch;
+  std::vector<PreparedRows<A>> forms;     // of a phase's inputs
   std::vector<A> engram_rows, engram_kv;  // [T, lookup width], [T, (hc+1)*H]
   std::vector<A> main_features;           // [rows of the decoder set, taps*H]
   int64_t touched_experts = 0;            // distinct per layer, since the call began
@@ -179,6 +199,9 @@ struct Forward<A>::Impl {
   // moe.cc
   void moe(const BlockWeights& b, int experts, int top_k, const RowSet* rows, int64_t T,
            std::vector<std::vector<int32_t>>* route_trace);
+  void group_by_expert(const BlockWeights& b, int experts, int64_t K, int64_t T);
+  void expert_up(const typename MoeScratch<A>::Piece& p, int64_t pairs, int worker_id);
+  void experts_down(int64_t begin, int64_t end, int64_t K, int64_t T, int worker_id);
   // engram.cc
   void engram(int l, const RowSet& rows, ForwardTrace<A>* trace);
   // draft.cc

@@ -10,7 +10,7 @@ namespace deepinfer {
 namespace {
 
 // Entries of one work item; long contexts are scored in pieces so that one row can use every thread.
-constexpr int64_t kPiece = 4096;
+constexpr int64_t kPiece = 1024;
 // Scores held at once, over all rows of a tile.
 constexpr int64_t kTileScores = 1 << 24;
 
@@ -49,7 +49,11 @@ void Forward<A>::Impl::index_select(int l, const RowSet& rows) {
   grow(&selection_count, T);
   if (role.candidate_source) pool_blocks.assign(static_cast<size_t>(T), {});
 
-  // Queries and head weights on their grids.
+  // Queries and head weights on their grids, and the queries in the form that scores many pieces.
+  int64_t ready_bytes =
+      k.index_prepared_bytes(layout.index.format, static_cast<int>(heads), static_cast<int>(dim));
+  grow(&index_queries, T * ready_bytes);
+  index_ready.assign(static_cast<size_t>(T), 0);
   A weight_scale = static_cast<A>(1.0 / std::sqrt(static_cast<double>(dim) * static_cast<double>(heads)));
   for_rows(T, [&](int64_t t, int wk) {
     auto* codes = reinterpret_cast<uint8_t*>(worker_scratch(wk, dim + 64));
@@ -65,6 +69,10 @@ void Forward<A>::Impl::index_select(int l, const RowSet& rows) {
     A* wr = iw.data() + t * heads;
     for (int64_t h = 0; h < heads; ++h) wr[h] *= weight_scale;
     k.round(wr, heads, wr);
+    if (ready_bytes > 0)
+      index_ready[static_cast<size_t>(t)] =
+          k.prepare_index(iq.data() + t * heads * dim, static_cast<int>(heads), static_cast<int>(dim),
+                          index_queries.data() + t * ready_bytes);
   });
 
   // What each row has to score; a row whose entries all fit needs no scores unless it must publish a pool.
@@ -108,8 +116,7 @@ void Forward<A>::Impl::index_select(int l, const RowSet& rows) {
       start.push_back(total);
       for (const auto& [a, b] : r.runs) {
         for (int64_t j = a; j < b;) {
-          // A piece stays inside one cache block, where keys lie back to back, and inside kPiece.
-          int64_t stop = std::min({b, (j / src.entries + 1) * src.entries, j + kPiece});
+          int64_t stop = std::min(b, j + kPiece);
           pieces.push_back({t1, j, stop, total});
           total += stop - j;
           j = stop;
@@ -123,13 +130,23 @@ void Forward<A>::Impl::index_select(int l, const RowSet& rows) {
       const Piece& p = pieces[static_cast<size_t>(i)];
       const SequenceState& s =
           *rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(p.t)])].sequence;
-      const uint8_t* block = s.block_data(p.first / src.entries);
-      int64_t e = p.first % src.entries;
-      k.index_scores(iq.data() + p.t * heads * dim, iw.data() + p.t * heads, static_cast<int>(heads),
-                     static_cast<int>(dim), layout.index.format,
-                     block + src.index_codes + e * layout.index.code_bytes, layout.index.code_bytes,
-                     block + src.index_scales + e * layout.index.scale_bytes, layout.index.scale_bytes,
-                     p.last - p.first, scores.data() + p.at);
+      int nh = static_cast<int>(heads), nd = static_cast<int>(dim);
+      A* out = scores.data() + p.at;
+      // Keys lie back to back inside one cache block.
+      for (int64_t j = p.first; j < p.last;) {
+        int64_t e = j % src.entries, n = std::min(p.last - j, src.entries - e);
+        const uint8_t* block = s.block_data(j / src.entries);
+        const uint8_t* codes = block + src.index_codes + e * layout.index.code_bytes;
+        const uint8_t* scales = block + src.index_scales + e * layout.index.scale_bytes;
+        if (index_ready[static_cast<size_t>(p.t)] != 0)
+          k.index_scores_prepared(index_queries.data() + p.t * ready_bytes, iw.data() + p.t * heads, nh, nd,
+                                  codes, layout.index.code_bytes, scales, layout.index.scale_bytes, n, out);
+        else
+          k.index_scores(iq.data() + p.t * heads * dim, iw.data() + p.t * heads, nh, nd, layout.index.format,
+                         codes, layout.index.code_bytes, scales, layout.index.scale_bytes, n, out);
+        j += n;
+        out += n;
+      }
     });
     for_rows(static_cast<int64_t>(members.size()), [&](int64_t i, int wk) {
       int64_t t = members[static_cast<size_t>(i)];

@@ -1,115 +1,173 @@
 // Mixture of experts, expert by expert: every touched expert's weights are walked once per call whatever the
 // number of rows. A row's sum runs over its experts in ascending id, then the shared expert, so it does not
 // depend on the other rows. Source: model specification 4.
+//
+// Hand-outs to the threads, each ending in one barrier: (1) the input in the form of the dense products, many
+// rows only; (2) router; (3) routing and the input in integers, many rows only; (4) gate, up and SwiGLU,
+// which leave the activations in the form the next product reads; (5) down and the sum over experts. (4) is
+// cut by expert and inner range, (5) by output range over all experts, so no result waits in memory for a
+// sum. Two and three cannot be one: an expert is not known before its logits; nor four and five: an output
+// needs the whole inner width.
+#include <functional>
+
 #include "engine/forward_impl.h"
 
 namespace deepinfer {
+namespace {
+
+// Weight rows of one piece of (4): enough that the start of a walk through memory, which nobody fetched
+// ahead, is a small part of it, few enough to balance; a whole number of what the kernels take at once.
+constexpr int64_t kPieceRows = 128;
+// The same for (5), whose rows are half as long, if that leaves a few pieces per thread.
+constexpr int64_t kDownRows = 256;
+// Values of a piece of (5) that should stay in the second-level cache.
+constexpr int64_t kPieceValues = 1 << 17;
+
+}  // namespace
+
+// Groups the (row, k) pairs by expert; the shared expert is one more group that holds every row.
+template <typename A>
+void Forward<A>::Impl::group_by_expert(const BlockWeights& b, int experts, int64_t K, int64_t T) {
+  MoeScratch<A>& s = moe_scratch;
+  int64_t pairs = T * K;
+  s.first.assign(static_cast<size_t>(experts) + 1, 0);
+  for (int64_t i = 0; i < pairs; ++i) ++s.first[static_cast<size_t>(s.ids[static_cast<size_t>(i)]) + 1];
+  for (size_t e = 0; e < static_cast<size_t>(experts); ++e) s.first[e + 1] += s.first[e];
+  s.groups.clear();
+  for (size_t e = 0; e < static_cast<size_t>(experts); ++e) {
+    if (s.first[e + 1] > s.first[e])
+      s.groups.push_back({&b.experts[e], s.first[e], s.first[e + 1] - s.first[e]});
+  }
+  touched_experts += static_cast<int64_t>(s.groups.size());
+  s.groups.push_back({&b.shared, pairs, T});
+
+  grow(&s.row_of, pairs + T);
+  grow(&s.weight_of, pairs + T);
+  grow(&s.entry_of, pairs);
+  for (int64_t i = 0; i < pairs; ++i) {
+    // first[e] walks through the expert's entries and ends where the next expert's begin.
+    int64_t at = s.first[static_cast<size_t>(s.ids[static_cast<size_t>(i)])]++;
+    s.row_of[static_cast<size_t>(at)] = static_cast<int32_t>(i / K);
+    s.weight_of[static_cast<size_t>(at)] = s.weights[static_cast<size_t>(i)];
+    s.entry_of[static_cast<size_t>(i)] = at;
+  }
+  for (int64_t t = 0; t < T; ++t) {
+    s.row_of[static_cast<size_t>(pairs + t)] = static_cast<int32_t>(t);
+    s.weight_of[static_cast<size_t>(pairs + t)] = A(1);
+  }
+}
+
+// Gate and up of a range of the inner width, then the activation of that range.
+template <typename A>
+void Forward<A>::Impl::expert_up(const typename MoeScratch<A>::Piece& p, int64_t pairs, int worker_id) {
+  MoeScratch<A>& s = moe_scratch;
+  const auto& g = *p.group;
+  bool shared = g.at == pairs;
+  int64_t width = p.end - p.begin;
+  A* gate = worker_scratch(worker_id, 2 * g.n * width);
+  A* up = gate + g.n * width;
+  const PreparedRows<A>& x = shared ? s.dense : s.routed;
+  PreparedRows<A>& act = shared ? s.dense_act : s.routed_act;
+  const int32_t* take = shared ? nullptr : s.row_of.data() + g.at;
+  x.product(g.e->w1, 0, take, g.n, p.begin, p.end, gate - p.begin, width, Out::kRounded);
+  x.product(g.e->w3, 0, take, g.n, p.begin, p.end, up - p.begin, width, Out::kRounded);
+  for (int64_t t = 0; t < g.n; ++t) {
+    A* a = gate + t * width;
+    k.swiglu(a, up + t * width, width, static_cast<double>(s.weight_of[static_cast<size_t>(g.at + t)]),
+             c.swiglu_limit, a);
+    act.put(shared ? t : g.at + t, a, p.begin, width);
+  }
+}
+
+// Outputs [begin, end) of all rows.
+template <typename A>
+void Forward<A>::Impl::experts_down(int64_t begin, int64_t end, int64_t K, int64_t T, int worker_id) {
+  MoeScratch<A>& s = moe_scratch;
+  int64_t pairs = T * K, width = end - begin, H = c.hidden_size;
+  A* parts = worker_scratch(worker_id, (pairs + T) * width);
+  for (const auto& g : s.groups) {
+    bool shared = g.at == pairs;
+    const PreparedRows<A>& act = shared ? s.dense_act : s.routed_act;
+    act.product(g.e->w2, shared ? 0 : g.at, nullptr, g.n, begin, end, parts + g.at * width - begin, width,
+                Out::kRounded);
+  }
+  for (int64_t t = 0; t < T; ++t) {
+    A* out = y.data() + t * H + begin;
+    const A* x = parts + s.entry_of[static_cast<size_t>(t * K)] * width;
+    std::copy(x, x + width, out);
+    for (int64_t i = 1; i < K; ++i)
+      k.add(parts + s.entry_of[static_cast<size_t>(t * K + i)] * width, width, out);
+    k.add(parts + (pairs + t) * width, width, out);
+    k.round(out, width, out);
+  }
+}
 
 template <typename A>
 void Forward<A>::Impl::moe(const BlockWeights& b, int experts, int top_k, const RowSet* rows, int64_t T,
                            std::vector<std::vector<int32_t>>* route_trace) {
-  int64_t H = c.hidden_size, I = c.moe_intermediate_size, K = top_k;
-  grow(&router_logits, T * experts);
-  LinearPhase<A> phase(k, pool, &work);
-  phase.add(b.gate, u.data(), H, T, router_logits.data(), experts, Out::kFull);
-  phase.run();
-  grow(&route_ids, T * K);
-  grow(&route_weights, T * K);
+  MoeScratch<A>& s = moe_scratch;
+  int64_t H = c.hidden_size, I = c.moe_intermediate_size, K = top_k, pairs = T * K;
+  if (T == 0) return;
+  s.dense.start(k, b.shared.w1.format, H, T);
+  s.routed.start(k, b.experts.front().w1.format, H, T);
+  s.dense_act.start(k, b.shared.w2.format, I, T);
+  s.routed_act.start(k, b.experts.front().w2.format, I, pairs);
+  const auto fill_dense = [&](int64_t t, int) { s.dense.put(t, u.data() + t * H, 0, H); };
+  for_rows(T, std::cref(fill_dense));
+
+  grow(&s.logits, T * experts);
+  // The router reads the shared expert's form where it can.
+  bool same = form_of(b.gate.format) == form_of(b.shared.w1.format);
+  constexpr int64_t kRouterRows = 32;
+  work.bytes += matrix_bytes(b.gate, experts);
+  work.macs += T * experts * H;
+  const auto router = [&](int64_t i, int) {
+    int64_t begin = i * kRouterRows, end = std::min<int64_t>(experts, begin + kRouterRows);
+    if (same)
+      s.dense.product(b.gate, 0, nullptr, T, begin, end, s.logits.data(), experts, Out::kFull);
+    else
+      k.linear(b.gate, u.data(), H, nullptr, T, begin, end, s.logits.data(), experts, Out::kFull);
+  };
+  for_rows((experts + kRouterRows - 1) / kRouterRows, std::cref(router));
+
+  grow(&s.ids, pairs);
+  grow(&s.weights, pairs);
   RouterParams params{
       experts,    top_k, static_cast<int>(c.scoring_func), c.norm_topk_prob, c.routed_scaling_factor,
       c.gate_temp};
-  for_rows(T, [&](int64_t t, int wk) {
+  const auto choose = [&](int64_t t, int wk) {
     bool image = rows != nullptr &&
                  rows->spans[static_cast<size_t>(rows->span_of[static_cast<size_t>(t)])].sequence->in_image(
                      rows->position[static_cast<size_t>(t)]);
     const SmallTensor& bias = image ? b.gate_bias_vl : b.gate_bias;
-    route(router_logits.data() + t * experts, bias.template data<A>(), params, worker_scratch(wk, experts),
-          route_ids.data() + t * K, route_weights.data() + t * K);
-  });
+    route(s.logits.data() + t * experts, bias.template data<A>(), params, worker_scratch(wk, experts),
+          s.ids.data() + t * K, s.weights.data() + t * K);
+    s.routed.put(t, u.data() + t * H, 0, H);
+  };
+  for_rows(T, std::cref(choose));
   if (route_trace != nullptr) {
     for (int64_t t = 0; t < T; ++t)
-      route_trace->emplace_back(route_ids.begin() + t * K, route_ids.begin() + (t + 1) * K);
+      route_trace->emplace_back(s.ids.begin() + t * K, s.ids.begin() + (t + 1) * K);
   }
+  group_by_expert(b, experts, K, T);
 
-  // Group (row, k) pairs by expert; the shared expert is one more group that holds every row.
-  int64_t slots = T * K;
-  std::vector<int64_t> first(static_cast<size_t>(experts) + 1, 0);
-  for (int64_t s = 0; s < slots; ++s) ++first[static_cast<size_t>(route_ids[static_cast<size_t>(s)]) + 1];
-  for (int e = 0; e < experts; ++e) first[static_cast<size_t>(e) + 1] += first[static_cast<size_t>(e)];
-  std::vector<int64_t> next(first.begin(), first.end() - 1);
-  std::vector<int32_t> row_of(static_cast<size_t>(slots + T));
-  std::vector<A> weight_of(static_cast<size_t>(slots + T), A(1));
-  std::vector<int64_t> slot_of(static_cast<size_t>(slots));
-  for (int64_t s = 0; s < slots; ++s) {
-    int64_t at = next[static_cast<size_t>(route_ids[static_cast<size_t>(s)])]++;
-    row_of[static_cast<size_t>(at)] = static_cast<int32_t>(s / K);
-    weight_of[static_cast<size_t>(at)] = route_weights[static_cast<size_t>(s)];
-    slot_of[static_cast<size_t>(s)] = at;
-  }
-  for (int64_t t = 0; t < T; ++t) row_of[static_cast<size_t>(slots + t)] = static_cast<int32_t>(t);
+  s.pieces.clear();
+  for (const auto& g : s.groups)
+    for (int64_t r = 0; r < I; r += kPieceRows) s.pieces.push_back({&g, r, std::min(I, r + kPieceRows)});
+  const auto up = [&](int64_t i, int wk) { expert_up(s.pieces[static_cast<size_t>(i)], pairs, wk); };
+  for_rows(static_cast<int64_t>(s.pieces.size()), std::cref(up));
 
-  struct Group {
-    const ExpertWeights* e;
-    int64_t at, n;
-  };
-  std::vector<Group> groups;
-  for (int e = 0; e < experts; ++e) {
-    int64_t n = first[static_cast<size_t>(e) + 1] - first[static_cast<size_t>(e)];
-    if (n > 0) groups.push_back({&b.experts[static_cast<size_t>(e)], first[static_cast<size_t>(e)], n});
-  }
-  touched_experts += static_cast<int64_t>(groups.size());
-  groups.push_back({&b.shared, slots, T});
-
-  // Gate and up of a range of the inner width, then the activation of that range: no barrier between them.
-  grow(&moe_g, (slots + T) * I);
-  grow(&moe_u, (slots + T) * I);
-  grow(&moe_out, (slots + T) * H);
-  struct Piece {
-    const Group* g;
-    int64_t r0, r1;
-  };
-  auto cut = [&](int64_t out_rows, int64_t cols) {
-    std::vector<Piece> pieces;
-    for (const Group& g : groups) {
-      int64_t step =
-          std::clamp<int64_t>((262144 / std::max<int64_t>(1, cols * g.n) + 31) / 32 * 32, 32, 4096);
-      for (int64_t r = 0; r < out_rows; r += step) pieces.push_back({&g, r, std::min(out_rows, r + step)});
-    }
-    return pieces;
-  };
-  auto up = cut(I, 2 * H);
-  pool->run(static_cast<int64_t>(up.size()), [&](int64_t i, int) {
-    const Piece& p = up[static_cast<size_t>(i)];
-    const int32_t* take = row_of.data() + p.g->at;
-    A* gy = moe_g.data() + p.g->at * I;
-    A* uy = moe_u.data() + p.g->at * I;
-    k.linear(p.g->e->w1, u.data(), H, take, p.g->n, p.r0, p.r1, gy, I, Out::kRounded);
-    k.linear(p.g->e->w3, u.data(), H, take, p.g->n, p.r0, p.r1, uy, I, Out::kRounded);
-    for (int64_t t = 0; t < p.g->n; ++t) {
-      A* a = gy + t * I + p.r0;
-      k.swiglu(a, uy + t * I + p.r0, p.r1 - p.r0,
-               static_cast<double>(weight_of[static_cast<size_t>(p.g->at + t)]), c.swiglu_limit, a);
-    }
-  });
-  auto down = cut(H, I);
-  pool->run(static_cast<int64_t>(down.size()), [&](int64_t i, int) {
-    const Piece& p = down[static_cast<size_t>(i)];
-    k.linear(p.g->e->w2, moe_g.data() + p.g->at * I, I, nullptr, p.g->n, p.r0, p.r1,
-             moe_out.data() + p.g->at * H, H, Out::kRounded);
-  });
-  for_rows(T, [&](int64_t t, int) {
-    A* out = y.data() + t * H;
-    const A* x = moe_out.data() + slot_of[static_cast<size_t>(t * K)] * H;
-    std::copy(x, x + H, out);
-    for (int64_t i = 1; i < K; ++i)
-      k.add(moe_out.data() + slot_of[static_cast<size_t>(t * K + i)] * H, H, out);
-    k.add(moe_out.data() + (slots + t) * H, H, out);
-    k.round(out, H, out);
-  });
+  int64_t most = std::clamp<int64_t>(H / (4 * pool->threads()) / 32 * 32, 32, kDownRows);
+  int64_t step = std::clamp<int64_t>(kPieceValues / (pairs + T) / 32 * 32, 32, most);
+  const auto down = [&](int64_t i, int wk) { experts_down(i * step, std::min(H, (i + 1) * step), K, T, wk); };
+  for_rows((H + step - 1) / step, std::cref(down));
 }
 
-#define DI_INSTANTIATE(A)                                                                    \
-  template void Forward<A>::Impl::moe(const BlockWeights&, int, int, const RowSet*, int64_t, \
+#define DI_INSTANTIATE(A)                                                                        \
+  template void Forward<A>::Impl::group_by_expert(const BlockWeights&, int, int64_t, int64_t);   \
+  template void Forward<A>::Impl::expert_up(const typename MoeScratch<A>::Piece&, int64_t, int); \
+  template void Forward<A>::Impl::experts_down(int64_t, int64_t, int64_t, int64_t, int);         \
+  template void Forward<A>::Impl::moe(const BlockWeights&, int, int, const RowSet*, int64_t,     \
                                       std::vector<std::vector<int32_t>>*);
 DI_INSTANTIATE(float)
 DI_INSTANTIATE(double)

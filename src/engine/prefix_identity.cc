@@ -109,7 +109,7 @@ PrefixIdentity engine_identity(const ModelWeights& w, const CacheLayout& layout,
     id.layout += fmt::format(" source {} ratio {} at {}", s.layer, s.ratio, s.main_codes);
   id.precision = fmt::format("main {} index {} window {} native {}", static_cast<int>(layout.main.format),
                              static_cast<int>(layout.index.format), static_cast<int>(layout.window.format),
-                             instruction_level());
+                             numeric_profile());
   id.attention_mode = "csa2";
   return id;
 }

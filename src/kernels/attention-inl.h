@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/index_wide-inl.h"
 #include "kernels/linear-inl.h"
 #include "kernels/rows-inl.h"
 
@@ -36,60 +37,41 @@ HWY_INLINE void ScoreHeads(const float* q, int dim, const float* keys, F16 (&dot
   }
 }
 
+// Queries in integers for IndexScoresPrepared; zero where a level or a format has no such way.
+HWY_MAYBE_UNUSED int64_t IndexPreparedBytes(RecordFormat format, int heads, int dim) {
 #if HWY_TARGET <= HWY_AVX3
-// The same scores by integers, 16 keys at a time as sixteen rows of weights and the heads as rows of x.
-// Queries on the FP4 grid turn into integers exactly, so every block sum is the exact one and the bits are
-// those of the other way. False, and nothing done, for a query that is not on the grid.
-HWY_MAYBE_UNUSED bool IntIndexScores(const float* q, const float* w, int heads, int dim, const uint8_t* codes,
-                                     int64_t code_stride, const uint8_t* scales, int64_t scale_stride,
-                                     int64_t n, float* scores) {
-  if (heads > kIntBand || dim % 32 != 0) return false;
-  alignas(64) int8_t q8[kIntBand * kMaxIndexDim];
-  float q_scale[kIntBand * kMaxIndexDim / 32];
-  int32_t q_offset[kIntBand * kMaxIndexDim / 32];
-  const int64_t blocks = dim / 32;
-  const IntRows rows{(blocks + 1) / 2 * 2, q8, q_scale, q_offset};
-  for (int h = 0; h < heads; ++h) {
-    for (int64_t b = 0; b < blocks; ++b) {
-      const int64_t at = h * rows.blocks + b;
-      const float* x = q + h * dim + b * 32;
-      QuantiseBlock(x, q8 + at * 32, q_scale + at, q_offset + at);
-      for (int i = 0; i < 32; ++i)
-        if (static_cast<float>(q8[at * 32 + i]) * q_scale[at] != 0.5f * x[i]) return false;
-    }
-    if (blocks < rows.blocks) std::memset(q8 + (h * rows.blocks + blocks) * 32, 0, 32);
-  }
-  IntPanel panel;
-  RowPointers keys;
-  keys.row_bytes = blocks * 16;
-  for (int64_t j0 = 0; j0 < n; j0 += 16) {
-    const int64_t nj = std::min<int64_t>(16, n - j0);
-    for (int64_t r = 0; r < 16; ++r) {
-      const int64_t j = j0 + std::min(r, nj - 1);
-      keys.codes[r] = codes + j * code_stride;
-      keys.scales[r] = scales + j * scale_stride;
-    }
-    std::memset(panel.sum, 0, static_cast<size_t>(heads) * sizeof(panel.sum[0]));
-    IntPanels(keys, rows, blocks, heads, panel);
-    F16 total = Zero16();
-    for (int h = 0; h < heads; ++h) total = MulAdd(Set1(w[h]), Max(Load(panel.sum[h]), Zero16()), total);
-    if (nj == 16)
-      Store(total, scores + j0);
-    else
-      StorePart(total, scores + j0, static_cast<size_t>(nj));
-  }
-  return true;
-}
+  if (format == RecordFormat::kFp4_32 && heads <= kMaxIndexHeads && dim % 32 == 0)
+    return heads * IntRow::Bytes(dim / 32);
 #endif
+  (void)format, (void)heads, (void)dim;
+  return 0;
+}
+HWY_MAYBE_UNUSED bool PrepareIndex(const float* q, int heads, int dim, uint8_t* out) {
+  bool exact = true;
+  for (int h = 0; h < heads; ++h)
+    exact = PrepareInts(dim, q + int64_t{h} * dim, 0, dim, out + h * IntRow::Bytes(dim / 32)) && exact;
+  return exact;
+}
+HWY_MAYBE_UNUSED void IndexScoresPrepared(const uint8_t* q, const float* w, int heads, int dim,
+                                          const uint8_t* codes, int64_t code_stride, const uint8_t* scales,
+                                          int64_t scale_stride, int64_t n, float* scores) {
+#if HWY_TARGET <= HWY_AVX3
+  IntIndexScores(q, w, heads, dim, codes, code_stride, scales, scale_stride, n, scores);
+#else
+  (void)q, (void)w, (void)heads, (void)dim, (void)codes, (void)code_stride, (void)scales, (void)scale_stride;
+  (void)n, (void)scores;
+  DI_CHECK(false, "no prepared index scan at this level");
+#endif
+}
 
 HWY_MAYBE_UNUSED void IndexScores(const float* q, const float* w, int heads, int dim, RecordFormat format,
                                   const uint8_t* codes, int64_t code_stride, const uint8_t* scales,
                                   int64_t scale_stride, int64_t n, float* scores) {
   DI_CHECK(dim >= 1 && dim <= kMaxIndexDim, "index_head_dim");
 #if HWY_TARGET <= HWY_AVX3
-  if (format == RecordFormat::kFp4_32 &&
-      IntIndexScores(q, w, heads, dim, codes, code_stride, scales, scale_stride, n, scores))
-    return;
+  alignas(64) uint8_t prepared[kMaxIndexHeads * kMaxIndexDim * 2];
+  if (IndexPreparedBytes(format, heads, dim) > 0 && PrepareIndex(q, heads, dim, prepared))
+    return IntIndexScores(prepared, w, heads, dim, codes, code_stride, scales, scale_stride, n, scores);
 #endif
   constexpr int kGroup = kManyRegisters ? 8 : kStep == 8 ? 4 : 1;
   alignas(64) float keys[kMaxIndexDim * kLanes];  // [dim][key]

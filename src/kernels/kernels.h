@@ -52,9 +52,23 @@ struct Kernels {
   // t. x: A values [.., cols]. Works for every WeightFormat; dequantised weights are exact. fp32 (or fp64)
   // accumulation. The vector back end rounds x to 8-bit integers per block of 32 for kMxfp4, where the
   // format's own reference rounds it to E4M3; block sums are then exact, and every instruction level gives
-  // the same bits.
+  // the same bits. kBF16 and FP8 weights against bf16 values of x use the bf16 products of a level that has
+  // them (kernels/bf16.h states their order and error).
   void (*linear)(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T, int64_t row0,
                  int64_t row1, A* y, int64_t ldy, Out out);
+
+  // A row of x in the form that linear_prepared() reads for weights of `format`: integers per block of 32 for
+  // kMxfp4, bf16 for kBF16 and FP8 where the level multiplies bf16. Made once per row, read by every matrix
+  // and thread. Bytes of one row, a multiple of 64; 0 where linear() reads x as it is.
+  int64_t (*prepared_bytes)(WeightFormat format, int64_t cols);
+  // Columns [col, col + n) of such a row, both multiples of 32, from x[0..n). False where linear_prepared()
+  // would not give the bits of linear(): bf16 products, and a value of x that is not bf16 (no activation
+  // [r]). Ranges of a row may be written by different threads.
+  bool (*prepare)(WeightFormat format, int64_t cols, const A* x, int64_t col, int64_t n, uint8_t* row);
+  // linear() on prepared rows, row t at x + row(t) * stride (stride a multiple of 64, x aligned to 4): same
+  // bits.
+  void (*linear_prepared)(const MatrixView& w, const uint8_t* x, int64_t stride, const int32_t* rows,
+                          int64_t T, int64_t row0, int64_t row1, A* y, int64_t ldy, Out out);
 
   // out[0..cols) = dequantised row of a matrix (embedding, Engram row).
   void (*decode_row)(const MatrixView& m, int64_t row, A* out);
@@ -92,6 +106,14 @@ struct Kernels {
   void (*index_scores)(const A* q, const A* w, int heads, int dim, RecordFormat format, const uint8_t* codes,
                        int64_t code_stride, const uint8_t* scales, int64_t scale_stride, int64_t n,
                        A* scores);
+  // The same for queries made ready once for many calls: bytes of them, 0 where index_scores() has no such
+  // way; prepare_index() returns false for queries that are not on the grid of `format`, which must take
+  // index_scores(). Same bits.
+  int64_t (*index_prepared_bytes)(RecordFormat format, int heads, int dim);
+  bool (*prepare_index)(const A* q, int heads, int dim, uint8_t* out);
+  void (*index_scores_prepared)(const uint8_t* q, const A* w, int heads, int dim, const uint8_t* codes,
+                                int64_t code_stride, const uint8_t* scales, int64_t scale_stride, int64_t n,
+                                A* scores);
 
   // One softmax over n rows (window and selected entries together) plus the sink, for `heads` heads of one
   // query row. q: [heads, D]; rows: [n, D] decoded, key and value at once; sink: [heads]; out: [heads, D]
@@ -133,6 +155,11 @@ const Kernels<A>& kernels();
 // ran; false if unknown or absent.
 std::vector<std::string> instruction_levels();
 std::string instruction_level();
+// Names the arithmetic of native mode: equal strings mean equal bits for equal inputs. Whatever keeps
+// computed values (prefix identities, the store) binds it. The version counts changes of any order or
+// rounding.
+inline constexpr int kKernelVersion = 2;
+std::string numeric_profile();
 bool set_instruction_level(const std::string& name);
 
 // ---- selection (scalar, shared by both modes)

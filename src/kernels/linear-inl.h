@@ -14,6 +14,7 @@
 #endif
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/formats-inl.h"
 #include "kernels/mxfp4-inl.h"
@@ -213,11 +214,25 @@ HWY_INLINE void DirectFormat(const LinearArgs& a, int64_t T, int64_t row0, int64
   }
 }
 
+// Weights that need no decoding: a few rows of them meet all rows of a band of x before the next are read.
+template <WeightFormat F>
+HWY_NOINLINE void DirectBand(const LinearArgs& a, int64_t T, int64_t row0, int64_t row1) {
+  const auto tiles = [&](int64_t o, auto rows) {
+    constexpr int kRows = decltype(rows)::value;
+    int64_t t = 0;
+    for (; t + kTileT <= T; t += kTileT) DirectTile<F, kRows, kTileT>(a, t, o);
+    for (; t < T; ++t) DirectTile<F, kRows, 1>(a, t, o);
+  };
+  int64_t o = row0;
+  for (; o + kTileO <= row1; o += kTileO) tiles(o, std::integral_constant<int, kTileO>());
+  for (; o < row1; ++o) tiles(o, std::integral_constant<int, 1>());
+}
+
 HWY_MAYBE_UNUSED void Linear(const MatrixView& w, const float* x, int64_t ldx, const int32_t* rows, int64_t T,
                              int64_t row0, int64_t row1, float* y, int64_t ldy, Out out) {
   const LinearArgs a{&w, x, ldx, rows, y, ldy, out};
   if (T <= 0 || row0 >= row1) return;
-  if (w.format == WeightFormat::kMxfp4) return LinearMxfp4(a, T, row0, row1);
+  if (w.format == WeightFormat::kMxfp4) return LinearMxfp4(w, x, ldx, rows, T, row0, row1, y, ldy, out);
   if (T <= kTileT) {
     if (w.format == WeightFormat::kF32) return DirectFormat<WeightFormat::kF32>(a, T, row0, row1);
     if (w.format == WeightFormat::kBF16) return DirectFormat<WeightFormat::kBF16>(a, T, row0, row1);
@@ -226,7 +241,32 @@ HWY_MAYBE_UNUSED void Linear(const MatrixView& w, const float* x, int64_t ldx, c
   const int64_t row_bytes = std::max<int64_t>(1, w.cols * static_cast<int64_t>(sizeof(float)));
   const int64_t fit = std::max<int64_t>(8, kBandBytes / row_bytes / kTileT * kTileT);
   const int64_t band = std::min(kBandRows, fit);
+  if (w.format == WeightFormat::kF32) {
+    for (int64_t t = 0; t < T; t += band) {
+      const LinearArgs part{&w, rows ? x : x + t * ldx, ldx, rows ? rows + t : nullptr, y + t * ldy, ldy,
+                            out};
+      DirectBand<WeightFormat::kF32>(part, std::min(band, T - t), row0, row1);
+    }
+    return;
+  }
   for (int64_t t = 0; t < T; t += band) PanelRows(a, t, std::min(band, T - t), row0, row1);
+}
+
+// The prepared form of a level without bf16 products: integers for MXFP4, nothing for the others.
+HWY_MAYBE_UNUSED int64_t PreparedBytes(WeightFormat format, int64_t cols) {
+  return format == WeightFormat::kMxfp4 ? IntRow::Bytes(cols / 32) : 0;
+}
+HWY_MAYBE_UNUSED bool Prepare(WeightFormat format, int64_t cols, const float* x, int64_t col, int64_t n,
+                              uint8_t* row) {
+  DI_CHECK(format == WeightFormat::kMxfp4 && cols % 32 == 0 && col % 32 == 0 && n % 32 == 0, "prepare");
+  PrepareInts(cols, x, col, n, row);
+  return true;
+}
+HWY_MAYBE_UNUSED void LinearPrepared(const MatrixView& w, const uint8_t* x, int64_t stride,
+                                     const int32_t* rows, int64_t T, int64_t row0, int64_t row1, float* y,
+                                     int64_t ldy, Out out) {
+  DI_CHECK(w.format == WeightFormat::kMxfp4, "linear_prepared");
+  LinearInts(w, x, stride, rows, T, row0, row1, y, ldy, out);
 }
 
 HWY_MAYBE_UNUSED void DecodeRow(const MatrixView& m, int64_t row, float* out) {

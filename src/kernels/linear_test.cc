@@ -89,15 +89,16 @@ TEST(Linear, EqualsTheReferenceForEveryFormatAndShape) {
       Matrix m(f, s.rows, s.cols, random);
       Guarded<float> x(random.activations(s.T * s.cols));
       const auto want = run(reference_kernels<float>(), m.view, x.data(), s.cols, s.T);
-      at_every_level([&](const Kernels<float>& k, const std::string&) {
+      at_every_level([&](const Kernels<float>& k, const std::string& level) {
         const auto got = run(k, m.view, x.data(), s.cols, s.T),
                    rounded = run(k, m.view, x.data(), s.cols, s.T, Out::kRounded);
         for (int64_t t = 0; t < s.T; ++t)
           for (int64_t o = 0; o < s.rows; ++o) {
             const size_t i = static_cast<size_t>(t * s.rows + o);
             // A lane takes cols / 16 steps of at most two roundings, the tree four, a weight of F64 one more.
-            double bound =
-                (static_cast<double>(s.cols) / 8 + 8) * 0x1p-24 * magnitude(m.view, o, x.data() + t * s.cols);
+            double roundings = static_cast<double>(s.cols) / 8 + 8;
+            if (multiplies_bf16(level, f, s.cols)) roundings = 130 + static_cast<double>(s.cols) / 256;
+            double bound = roundings * 0x1p-24 * magnitude(m.view, o, x.data() + t * s.cols);
             if (f == WeightFormat::kMxfp4) bound += mxfp4_rounding(m.view, o, x.data() + t * s.cols);
             ASSERT_NEAR(got[i], want[i], bound) << t << " " << o;
             ASSERT_EQ(rounded[i], round_bf16(got[i])) << t << " " << o;
@@ -112,10 +113,10 @@ TEST(Linear, LevelsThatFuseAgreeBitForBitAndSoDoTheOthers) {
   for (WeightFormat f : kFormats) {
     Matrix m(f, 37, 2304, random);
     Guarded<float> x(random.activations(19 * 2304));
-    std::vector<float> first[2];
+    std::vector<float> first[3];
     at_every_level([&](const Kernels<float>& k, const std::string& level) {
       const auto y = run(k, m.view, x.data(), 2304, 19);
-      auto& want = first[fuses(level)];
+      auto& want = first[multiplies_bf16(level, f, 2304) ? 2 : fuses(level)];
       if (want.empty()) want = y;
       EXPECT_EQ(first_difference(y.data(), want.data(), 19 * 37), -1) << format_name(f);
     });
@@ -228,7 +229,7 @@ TEST(Linear, AlignmentAndStrideDoNotShow) {
   for (WeightFormat f : kFormats) {
     constexpr int64_t kRows = 6, kCols = 160;
     for (int64_t T : {1, 4, 9}) {
-      std::vector<std::vector<float>> first(2);
+      std::vector<std::vector<float>> first(3);
       for (int64_t shift = 0; shift < 17; ++shift) {
         Random random(5);  // the same numbers at every alignment
         Matrix m(f, kRows, kCols, random, shift);
@@ -238,7 +239,7 @@ TEST(Linear, AlignmentAndStrideDoNotShow) {
         for (int64_t t = 0; t < T; ++t) std::copy_n(v.begin() + t * kCols, kCols, x.data() + t * ldx);
         at_every_level([&](const Kernels<float>& k, const std::string& level) {
           const auto y = run(k, m.view, x.data(), ldx, T);
-          auto& want = first[fuses(level)];
+          auto& want = first[multiplies_bf16(level, f, kCols) ? 2 : fuses(level)];
           if (want.empty()) want = y;
           ASSERT_EQ(first_difference(y.data(), want.data(), T * kRows), -1)
               << format_name(f) << " shift " << shift;
@@ -248,8 +249,8 @@ TEST(Linear, AlignmentAndStrideDoNotShow) {
   }
 }
 
-// The format is storage only: the same numbers in fp32 give the same bits. This also holds the fast decoders
-// to every code.
+// The format is storage only: the same numbers in fp32 give the same bits, in bf16 where the level multiplies
+// bf16. This also holds the fast decoders to every code.
 TEST(Linear, TheFormatOfTheWeightsDoesNotShow) {
   Random random(6);
   for (WeightFormat f : kFormats) {
@@ -257,16 +258,21 @@ TEST(Linear, TheFormatOfTheWeightsDoesNotShow) {
       continue;  // MXFP4 has its own arithmetic, below
     for (int64_t cols : {256, 1120, 50}) {
       if (whole_blocks(f) && cols % 32 != 0) continue;
-      Matrix m(f, 40, cols, random), plain(WeightFormat::kF32, 40, cols, random);
+      Matrix m(f, 40, cols, random), plain(WeightFormat::kF32, 40, cols, random),
+          half(WeightFormat::kBF16, 40, cols, random);
       for (int64_t o = 0; o < 40; ++o) {
         std::vector<float> row(static_cast<size_t>(cols));
         reference_kernels<float>().decode_row(m.view, o, row.data());
-        for (int64_t i = 0; i < cols; ++i) plain.put(o * cols + i, row[static_cast<size_t>(i)]);
+        for (int64_t i = 0; i < cols; ++i) {
+          plain.put(o * cols + i, row[static_cast<size_t>(i)]);
+          half.put(o * cols + i, f32_to_bf16(row[static_cast<size_t>(i)]));
+        }
       }
       for (int64_t T : {1, 2, 7}) {
         Guarded<float> x(random.activations(T * cols));
-        at_every_level([&](const Kernels<float>& k, const std::string&) {
-          const auto a = run(k, m.view, x.data(), cols, T), b = run(k, plain.view, x.data(), cols, T);
+        at_every_level([&](const Kernels<float>& k, const std::string& level) {
+          const auto& same = multiplies_bf16(level, f, cols) ? half : plain;
+          const auto a = run(k, m.view, x.data(), cols, T), b = run(k, same.view, x.data(), cols, T);
           ASSERT_EQ(first_difference(a.data(), b.data(), T * 40), -1)
               << format_name(f) << " cols " << cols << " T " << T;
         });

@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/attention-inl.h"
+#include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "kernels/linear-inl.h"
 #include "kernels/reference.h"
@@ -22,6 +23,9 @@ const Kernels<float>& NativeTable() {
   static const Kernels<float> table = {
       .name = hwy::TargetName(HWY_TARGET),
       .linear = Linear,
+      .prepared_bytes = PreparedBytes,
+      .prepare = Prepare,
+      .linear_prepared = LinearPrepared,
       .decode_row = DecodeRow,
       .rms_norm = RmsNorm,
       .sum_squares = SumSquares,
@@ -33,6 +37,9 @@ const Kernels<float>& NativeTable() {
       .encode_record = EncodeRecord,
       .decode_record = DecodeRecord,
       .index_scores = IndexScores,
+      .index_prepared_bytes = IndexPreparedBytes,
+      .prepare_index = PrepareIndex,
+      .index_scores_prepared = IndexScoresPrepared,
       .attend = Attend,
       .swiglu = Swiglu,
       .add = AddTo,
@@ -59,8 +66,50 @@ const Kernels<double>& kernels<double>() {
   return reference_kernels<double>();
 }
 
+namespace {
+
+// The level with bf16 products is the byte-product level of Highway with some entries replaced.
+constexpr const char* kBf16Level = "AVX3_ZEN4";
+// Set by set_instruction_level alone, as Highway's own choice is.
+bool bf16_refused = false;
+
+bool bf16_level() {
+  static const bool there = bf16::available() && (hwy::SupportedTargets() & HWY_TARGETS & HWY_AVX3_DL) != 0;
+  return there;
+}
+
+const Kernels<float>& bf16_table() {
+  // Its plain side, whatever is chosen later.
+  static const Kernels<float>& plain = HWY_DYNAMIC_DISPATCH(NativeTable)();
+  static const Kernels<float> table = [] {
+    Kernels<float> t = plain;
+    t.name = kBf16Level;
+    t.linear = [](const MatrixView& w, const float* x, int64_t ldx, const int32_t* rows, int64_t T,
+                  int64_t row0, int64_t row1, float* y, int64_t ldy,
+                  Out out) { bf16::linear(w, x, ldx, rows, T, row0, row1, y, ldy, out, plain); };
+    t.prepared_bytes = [](WeightFormat f, int64_t cols) {
+      return f == WeightFormat::kMxfp4 ? plain.prepared_bytes(f, cols) : bf16::prepared_bytes(f, cols);
+    };
+    t.prepare = [](WeightFormat f, int64_t cols, const float* x, int64_t col, int64_t n, uint8_t* row) {
+      if (f == WeightFormat::kMxfp4) return plain.prepare(f, cols, x, col, n, row);
+      return bf16::prepare(x, col, n, row);
+    };
+    t.linear_prepared = [](const MatrixView& w, const uint8_t* x, int64_t stride, const int32_t* rows,
+                           int64_t T, int64_t row0, int64_t row1, float* y, int64_t ldy, Out out) {
+      if (w.format == WeightFormat::kMxfp4)
+        return plain.linear_prepared(w, x, stride, rows, T, row0, row1, y, ldy, out);
+      bf16::linear_prepared(w, x, stride, rows, T, row0, row1, y, ldy, out, plain);
+    };
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace
+
 template <>
 const Kernels<float>& kernels<float>() {
+  if (bf16_level() && !bf16_refused) return bf16_table();
   return HWY_DYNAMIC_DISPATCH(NativeTable)();
 }
 
@@ -81,6 +130,7 @@ std::vector<int64_t> levels() {
 
 std::vector<std::string> instruction_levels() {
   std::vector<std::string> names;
+  if (bf16_level()) names.push_back(kBf16Level);
   for (int64_t t : levels()) names.push_back(hwy::TargetName(t));
   return names;
 }
@@ -89,14 +139,20 @@ std::string instruction_level() {
   return kernels<float>().name;
 }
 
+std::string numeric_profile() {
+  return instruction_level() + " kernels " + std::to_string(kKernelVersion);
+}
+
 bool set_instruction_level(const std::string& name) {
   int64_t allowed = 0;
-  bool found = false;
+  const bool with_bf16 = bf16_level() && name == kBf16Level;
+  bool found = with_bf16;
   for (int64_t t : levels()) {
     found = found || name == hwy::TargetName(t);
     if (found) allowed |= t;
   }
   if (!found) return false;
+  bf16_refused = !with_bf16;
   hwy::SetSupportedTargetsForTest(allowed);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   return true;

@@ -156,6 +156,12 @@ void at_every_level(F body) {
   ASSERT_TRUE(set_instruction_level(instruction_levels().front()));
 }
 
+// Whether a level runs products of these weights on its bf16 instruction, for bf16 values of x.
+inline bool multiplies_bf16(const std::string& level, WeightFormat f, int64_t cols) {
+  return level == "AVX3_ZEN4" && cols % 32 == 0 &&
+         (f == WeightFormat::kBF16 || f == WeightFormat::kFp8Tile32 || f == WeightFormat::kFp8Row32);
+}
+
 // Levels that fuse a multiply with an add share one arithmetic, those that cannot share another.
 inline bool fuses(const std::string& level) {
   return level.rfind("AVX", 0) == 0;

@@ -1,0 +1,378 @@
+// The integer products of mxfp4-inl.h and the index scan on AVX-512: sixteen rows of weights (or keys), one
+// per lane. A 32-bit lane holds four bytes of a row, eight codes: low nibbles are its even columns, high
+// nibbles its odd ones, so rows become lanes by in-lane interleaves of the packed bytes and the activations
+// are read four bytes at a time for all sixteen rows. Few rows of x use a weight the moment it is expanded;
+// many share an expanded panel of the first-level cache. Included by that file alone, once per instruction
+// set.
+#if defined(DEEPINFER_KERNELS_MXFP4_WIDE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DEEPINFER_KERNELS_MXFP4_WIDE_INL_H_
+#undef DEEPINFER_KERNELS_MXFP4_WIDE_INL_H_
+#else
+#define DEEPINFER_KERNELS_MXFP4_WIDE_INL_H_
+#endif
+
+// The byte dot product is AVX-512 VNNI, which this level of Highway implies but does not switch on.
+#if HWY_TARGET == HWY_AVX3_DL
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
+#else
+HWY_BEFORE_NAMESPACE();
+#endif
+namespace deepinfer {
+namespace HWY_NAMESPACE {
+
+constexpr int kIntRows = 16;        // rows of weights of a group, one per lane
+constexpr int kIntPiece = 16;       // blocks of an expanded panel
+constexpr int kIntTile = 6;         // rows of x of one register tile over two groups
+constexpr int kIntFew = 8;          // up to so many rows of x use codes straight from the expander
+constexpr int64_t kIntAhead = 256;  // bytes of every weight row brought to the first-level cache ahead of use
+
+HWY_INLINE __m512i Dot4(__m512i sum, __m512i w, __m512i x) {
+#if HWY_TARGET == HWY_AVX3_DL
+  return _mm512_dpbusd_epi32(sum, w, x);
+#else
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(w, x), _mm512_set1_epi16(1)));
+#endif
+}
+HWY_INLINE __m512i FourBytes(const int8_t* p) {
+  int32_t v;
+  std::memcpy(&v, p, 4);
+  return _mm512_set1_epi32(v);
+}
+HWY_INLINE float FloatAt(const uint8_t* p) {
+  float v;
+  std::memcpy(&v, p, 4);
+  return v;
+}
+HWY_INLINE __m512i IntTable() {
+  return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kTwiceE2m1)));
+}
+
+// Sixteen packed rows.
+struct IntGroup {
+  const uint8_t* codes[kIntRows];
+  const uint8_t* scales[kIntRows];
+
+  // Rows of a matrix from o; rows beyond `last` repeat it, their results are dropped.
+  HWY_INLINE void Start(const MatrixView& w, int64_t o, int64_t last) {
+    const int64_t blocks = w.cols / 32;
+    for (int r = 0; r < kIntRows; ++r) {
+      const int64_t row = std::min(o + r, last);
+      codes[r] = static_cast<const uint8_t*>(w.data) + row * blocks * 16;
+      scales[r] = w.scales + row * blocks;
+    }
+  }
+  // Block b of all rows as bytes 2 w + 12: w[2 i] has columns 8 i + {0, 2, 4, 6}, w[2 i + 1] the odd ones.
+  HWY_INLINE void Expand(int64_t b, __m512i table, __m512i (&w)[8]) const {
+    __m512i a[4], u[4], v[4];
+    for (int j = 0; j < 4; ++j) {
+      const auto part = [&](int r) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + b * 16));
+      };
+      a[j] = _mm512_castsi128_si512(part(j));
+      // Loads that repeat 16 bytes, masked: they leave the shuffling units to the interleaves.
+      a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x00f0, part(4 + j));
+      a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x0f00, part(8 + j));
+      a[j] = _mm512_mask_broadcast_i32x4(a[j], 0xf000, part(12 + j));
+    }
+    u[0] = _mm512_unpacklo_epi32(a[0], a[1]), u[1] = _mm512_unpacklo_epi32(a[2], a[3]);
+    u[2] = _mm512_unpackhi_epi32(a[0], a[1]), u[3] = _mm512_unpackhi_epi32(a[2], a[3]);
+    v[0] = _mm512_unpacklo_epi64(u[0], u[1]), v[1] = _mm512_unpackhi_epi64(u[0], u[1]);
+    v[2] = _mm512_unpacklo_epi64(u[2], u[3]), v[3] = _mm512_unpackhi_epi64(u[2], u[3]);
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int i = 0; i < 4; ++i) {
+      w[2 * i] = _mm512_shuffle_epi8(table, _mm512_and_si512(v[i], low));
+      w[2 * i + 1] = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(v[i], 4), low));
+    }
+  }
+  // Brings what the walk along the rows comes to next from the second-level cache to the first.
+  HWY_INLINE void Fetch(int64_t b, int64_t blocks) const {
+    const int64_t next = b * 16 + kIntAhead;
+    if (next >= blocks * 16) return;
+    for (int r = 0; r < kIntRows; ++r)
+      _mm_prefetch(reinterpret_cast<const char*>(codes[r] + next), _MM_HINT_T0);
+  }
+};
+
+// Reads ahead of the walk, in the order of addresses, into the second-level cache: the rows after the group,
+// at the pace at which the group's own are used, up to the end of the call's range.
+struct IntStream {
+  const uint8_t *codes, *codes_end, *scales, *scales_end;
+  IntStream(const MatrixView& w, int64_t row, int64_t last) {
+    const int64_t blocks = w.cols / 32;
+    row = std::min(row, last);
+    codes = static_cast<const uint8_t*>(w.data) + row * blocks * 16;
+    codes_end = static_cast<const uint8_t*>(w.data) + last * blocks * 16;
+    scales = w.scales + row * blocks;
+    scales_end = w.scales + last * blocks;
+  }
+  // By what block b of sixteen rows takes.
+  HWY_INLINE void Advance(int64_t b) {
+    for (int i = 0; i < 4 && codes < codes_end; ++i, codes += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(codes), _MM_HINT_T1);
+    if (b % 4 == 0 && scales < scales_end) {
+      _mm_prefetch(reinterpret_cast<const char*>(scales), _MM_HINT_T1);
+      scales += 64;
+    }
+  }
+};
+
+// Scale bytes of `n` <= 16 blocks from block b of 16 rows, one vector of rows per block.
+HWY_INLINE void LoadScales(const IntGroup& p, int64_t b, int n, uint8_t (*out)[16]) {
+  __m128i v[16], u[16];
+  for (int r = 0; r < 16; ++r) {
+    if (HWY_LIKELY(n == 16)) {
+      v[r] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p.scales[r] + b));
+    } else {
+      alignas(16) uint8_t part[16] = {};
+      std::memcpy(part, p.scales[r] + b, static_cast<size_t>(n));
+      v[r] = _mm_load_si128(reinterpret_cast<const __m128i*>(part));
+    }
+  }
+  // Four rounds of interleaving row i with row i + 8 transpose the 16 x 16
+  // bytes.
+  for (int i = 0; i < 8; ++i)
+    u[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]), u[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + 8]);
+  for (int i = 0; i < 8; ++i)
+    v[2 * i] = _mm_unpacklo_epi8(u[i], u[i + 8]), v[2 * i + 1] = _mm_unpackhi_epi8(u[i], u[i + 8]);
+  for (int i = 0; i < 8; ++i)
+    u[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]), u[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + 8]);
+  for (int i = 0; i < 8; ++i)
+    v[2 * i] = _mm_unpacklo_epi8(u[i], u[i + 8]), v[2 * i + 1] = _mm_unpackhi_epi8(u[i], u[i + 8]);
+  for (int i = 0; i < 16; ++i) _mm_store_si128(reinterpret_cast<__m128i*>(out[i]), v[i]);
+}
+HWY_INLINE __m512 ScaleVector(const uint8_t* bytes) {
+  const __m512i s = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
+  __m512i bits = _mm512_slli_epi32(s, 23);
+  bits = _mm512_mask_mov_epi32(bits, _mm512_cmpeq_epi32_mask(s, _mm512_setzero_si512()),
+                               _mm512_set1_epi32(0x00400000));
+  bits = _mm512_mask_mov_epi32(bits, _mm512_cmpeq_epi32_mask(s, _mm512_set1_epi32(255)),
+                               _mm512_set1_epi32(0x7fc00000));
+  return _mm512_castsi512_ps(bits);
+}
+HWY_INLINE __m512 JoinVector(__m512 chain, __m512i isum, __m512 scale, __m512 weight_scale) {
+  return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(isum), scale), weight_scale, chain);
+}
+
+// 2^(s - 127) as what is added to the bits of a power of two. REQUIRES MiddleScales.
+HWY_INLINE __m512i ScaleSteps(const uint8_t* bytes) {
+  const __m512i s = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
+  return _mm512_slli_epi32(_mm512_sub_epi32(s, _mm512_set1_epi32(127)), 23);
+}
+// The same as JoinVector with the scales multiplied by adding exponents, which takes nothing from the units
+// that multiply.
+HWY_INLINE __m512 JoinSteps(__m512 chain, __m512i isum, float scale, __m512i step) {
+  const __m512i both = _mm512_add_epi32(step, _mm512_castps_si512(_mm512_set1_ps(scale)));
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_castsi512_ps(both), chain);
+}
+// Whether n blocks of scale bytes are in [64, 190]: with an activation scale in the same range the product is
+// a normal number and is the sum of the exponents.
+HWY_INLINE bool MiddleScales(const uint8_t (*bytes)[16], int n) {
+  bool middle = true;
+  for (int i = 0; i < n; ++i) {
+    const __m128i s =
+        _mm_sub_epi8(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes[i])), _mm_set1_epi8(64));
+    middle = middle && _mm_cmpgt_epu8_mask(s, _mm_set1_epi8(126)) == 0;
+  }
+  return middle;
+}
+HWY_INLINE bool MiddleScales(const float* x, int n) {
+  const __mmask16 some = static_cast<__mmask16>(0xffffu >> (16 - n));
+  const __m512i e = _mm512_srli_epi32(_mm512_castps_si512(_mm512_maskz_loadu_ps(some, x)), 23);
+  return _mm512_mask_cmpgt_epu32_mask(some, _mm512_sub_epi32(e, _mm512_set1_epi32(64)),
+                                      _mm512_set1_epi32(126)) == 0;
+}
+
+struct IntArgs {
+  const MatrixView* w;
+  const uint8_t* x;
+  int64_t stride;
+  const int32_t* rows;
+  int64_t row0, row1;
+  float* y;
+  int64_t ldy;
+  Out out;
+
+  HWY_INLINE const uint8_t* X(int64_t t) const { return x + (rows ? int64_t{rows[t]} : t) * stride; }
+  HWY_INLINE void Put(int64_t t, int64_t o, __m512 v) const {
+    if (out == Out::kRounded) v = RoundBf16(F16{{VF{v}}}).r[0].raw;
+    const auto some = static_cast<__mmask16>(0xffffu >> (o + kIntRows > row1 ? o + kIntRows - row1 : 0));
+    _mm512_mask_storeu_ps(y + t * ldy + o, some, v);
+  }
+};
+
+// T rows of x from t0 against sixteen rows of weights from o.
+template <int T>
+HWY_NOINLINE HWY_MAYBE_UNUSED void IntFewRows(const IntArgs& a, const IntGroup& p, int64_t o, int64_t t0) {
+  const int64_t blocks = a.w->cols / 32;
+  const __m512i table = IntTable();
+  alignas(64) uint8_t scales[kIntPiece][16];
+  const uint8_t* x[T];
+  __m512 chain[T];
+  for (int t = 0; t < T; ++t) x[t] = a.X(t0 + t), chain[t] = _mm512_setzero_ps();
+  IntStream stream(*a.w, o + kIntRows, a.row1);
+  for (int64_t b0 = 0; b0 < blocks; b0 += kIntPiece) {
+    const int n = static_cast<int>(std::min<int64_t>(kIntPiece, blocks - b0));
+    LoadScales(p, b0, n, scales);
+    for (int i = 0; i < n; ++i) {
+      const int64_t b = b0 + i;
+      if (b % 4 == 0) p.Fetch(b, blocks);
+      stream.Advance(b);
+      // Two sums of a block wait less for each other; many rows of x need no second.
+      constexpr int kSums = T <= 4 ? 2 : 1;
+      __m512i w[8], isum[T][kSums];
+      p.Expand(b, table, w);
+      for (int t = 0; t < T; ++t) {
+        isum[t][0] = FourBytes(reinterpret_cast<const int8_t*>(x[t] + blocks * 36 + b * 4));
+        if constexpr (kSums == 2) isum[t][1] = _mm512_setzero_si512();
+      }
+      for (int j = 0; j < 8; ++j)
+        for (int t = 0; t < T; ++t)
+          isum[t][j % kSums] = Dot4(isum[t][j % kSums], w[j],
+                                    FourBytes(reinterpret_cast<const int8_t*>(x[t] + b * 32 + 4 * j)));
+      const __m512 s = ScaleVector(scales[i]);
+      for (int t = 0; t < T; ++t) {
+        const __m512i sum = kSums == 2 ? _mm512_add_epi32(isum[t][0], isum[t][kSums - 1]) : isum[t][0];
+        chain[t] = JoinVector(chain[t], sum, _mm512_set1_ps(FloatAt(x[t] + blocks * 32 + b * 4)), s);
+      }
+    }
+  }
+  for (int t = 0; t < T; ++t) a.Put(t0 + t, o, chain[t]);
+}
+
+// Up to kIntPiece blocks of two groups, expanded, with the scales in both forms; `middle`: the steps may be
+// used.
+struct IntPanel {
+  alignas(64) uint8_t w[2][kIntPiece * 8][64];
+  alignas(64) float scale[2][kIntPiece][16];
+  alignas(64) int32_t step[2][kIntPiece][16];
+  alignas(64) float sum[kIntBand][2][16];
+  bool middle;
+};
+
+HWY_NOINLINE HWY_MAYBE_UNUSED bool FillPanel(const IntGroup& p, int64_t b0, int n, int64_t blocks,
+                                             IntStream& stream, uint8_t (*w)[64], float (*scale)[16],
+                                             int32_t (*step)[16]) {
+  const __m512i table = IntTable();
+  alignas(64) uint8_t scales[kIntPiece][16];
+  LoadScales(p, b0, n, scales);
+  for (int i = 0; i < n; ++i) {
+    if ((b0 + i) % 4 == 0) p.Fetch(b0 + i, blocks);
+    stream.Advance(b0 + i);
+    _mm512_store_ps(scale[i], ScaleVector(scales[i]));
+    _mm512_store_si512(step[i], ScaleSteps(scales[i]));
+    __m512i v[8];
+    p.Expand(b0 + i, table, v);
+    for (int j = 0; j < 8; ++j) _mm512_store_si512(w[8 * i + j], v[j]);
+  }
+  return MiddleScales(scales, n);
+}
+
+// Block b of T prepared rows of `blocks` blocks against two groups: the exact block sums. The rows are
+// addressed from their start, so that one pointer each is enough.
+template <int T>
+HWY_INLINE void IntTileBlock(const uint8_t (*w0)[64], const uint8_t (*w1)[64], const uint8_t* const (&x)[T],
+                             int64_t b, int64_t blocks, __m512i (&isum)[2][T]) {
+  for (int t = 0; t < T; ++t)
+    isum[0][t] = isum[1][t] = FourBytes(reinterpret_cast<const int8_t*>(x[t] + blocks * 36 + b * 4));
+  for (int j = 0; j < 8; ++j) {
+    const __m512i a = _mm512_load_si512(w0[j]), c = _mm512_load_si512(w1[j]);
+    for (int t = 0; t < T; ++t) {
+      const __m512i v = FourBytes(reinterpret_cast<const int8_t*>(x[t] + b * 32 + 4 * j));
+      isum[0][t] = Dot4(isum[0][t], a, v);
+      isum[1][t] = Dot4(isum[1][t], c, v);
+    }
+  }
+}
+
+// n blocks from b0 of T rows of x against the panel.
+template <int T, bool kMiddle>
+HWY_INLINE void IntTilePiece(IntPanel& p, const uint8_t* const* rows, int64_t t0, int64_t b0, int n,
+                             int64_t blocks) {
+  __m512 chain[2][T];
+  const uint8_t* x[T];
+  for (int t = 0; t < T; ++t) {
+    x[t] = rows[t0 + t];
+    for (int g = 0; g < 2; ++g) chain[g][t] = _mm512_load_ps(p.sum[t0 + t][g]);
+  }
+  for (int i = 0; i < n; ++i) {
+    __m512i isum[2][T];
+    const int64_t b = b0 + i, at = blocks * 32 + b * 4;
+    IntTileBlock<T>(p.w[0] + 8 * i, p.w[1] + 8 * i, x, b, blocks, isum);
+    for (int g = 0; g < 2; ++g) {
+      const __m512 s = _mm512_load_ps(p.scale[g][i]);
+      const __m512i step = _mm512_load_si512(p.step[g][i]);
+      for (int t = 0; t < T; ++t)
+        chain[g][t] = kMiddle ? JoinSteps(chain[g][t], isum[g][t], FloatAt(x[t] + at), step)
+                              : JoinVector(chain[g][t], isum[g][t], _mm512_set1_ps(FloatAt(x[t] + at)), s);
+    }
+  }
+  for (int t = 0; t < T; ++t)
+    for (int g = 0; g < 2; ++g) _mm512_store_ps(p.sum[t0 + t][g], chain[g][t]);
+}
+template <int T>
+HWY_NOINLINE HWY_MAYBE_UNUSED void IntTileRows(IntPanel& p, const uint8_t* const* rows, int64_t t0,
+                                               int64_t b0, int n, int64_t blocks) {
+  bool middle = p.middle;
+  for (int t = 0; t < T; ++t)
+    middle = middle && MiddleScales(reinterpret_cast<const float*>(rows[t0 + t] + blocks * 32) + b0, n);
+  if (HWY_LIKELY(middle))
+    IntTilePiece<T, true>(p, rows, t0, b0, n, blocks);
+  else
+    IntTilePiece<T, false>(p, rows, t0, b0, n, blocks);
+}
+
+HWY_NOINLINE HWY_MAYBE_UNUSED void IntManyRows(const IntArgs& a, int64_t t0, int64_t T) {
+  IntPanel p;
+  const uint8_t* x[kIntBand];
+  const int64_t blocks = a.w->cols / 32;
+  for (int64_t t = 0; t < T; ++t) x[t] = a.X(t0 + t);
+  for (int64_t o = a.row0; o < a.row1; o += 2 * kIntRows) {
+    const int groups = o + kIntRows < a.row1 ? 2 : 1;
+    IntGroup group[2];
+    for (int g = 0; g < 2; ++g) group[g].Start(*a.w, o + g * kIntRows, a.row1 - 1);
+    std::memset(p.sum, 0, static_cast<size_t>(T) * sizeof p.sum[0]);
+    IntStream stream(*a.w, o + 2 * kIntRows, a.row1);
+    for (int64_t b = 0; b < blocks; b += kIntPiece) {
+      const int n = static_cast<int>(std::min<int64_t>(kIntPiece, blocks - b));
+      p.middle = true;
+      for (int g = 0; g < 2; ++g) {
+        const bool middle = FillPanel(group[g], b, n, blocks, stream, p.w[g], p.scale[g], p.step[g]);
+        p.middle = p.middle && middle;
+      }
+      // Tiles of about the same size: a tile of one or two rows waits for its loads.
+      for (int64_t t = 0, tiles = (T + kIntTile - 1) / kIntTile; tiles > 0; --tiles) {
+        const int64_t left = T - t, take = (left + tiles - 1) / tiles;
+        if (take == 6) IntTileRows<6>(p, x, t, b, n, blocks);
+        if (take == 5) IntTileRows<5>(p, x, t, b, n, blocks);
+        if (take == 4) IntTileRows<4>(p, x, t, b, n, blocks);
+        if (take == 3) IntTileRows<3>(p, x, t, b, n, blocks);
+        if (take == 2) IntTileRows<2>(p, x, t, b, n, blocks);
+        if (take == 1) IntTileRows<1>(p, x, t, b, n, blocks);
+        t += take;
+      }
+    }
+    for (int64_t t = 0; t < T; ++t)
+      for (int g = 0; g < groups; ++g) a.Put(t0 + t, o + g * kIntRows, _mm512_load_ps(p.sum[t][g]));
+  }
+}
+
+HWY_MAYBE_UNUSED void IntCall(const IntArgs& a, int64_t T) {
+  using Few = void (*)(const IntArgs&, const IntGroup&, int64_t, int64_t);
+  static constexpr Few kFew[kIntFew] = {IntFewRows<1>, IntFewRows<2>, IntFewRows<3>, IntFewRows<4>,
+                                        IntFewRows<5>, IntFewRows<6>, IntFewRows<7>, IntFewRows<8>};
+  if (T > kIntFew) {
+    for (int64_t t = 0; t < T; t += kIntBand) IntManyRows(a, t, std::min(kIntBand, T - t));
+    return;
+  }
+  IntGroup p;
+  for (int64_t o = a.row0; o < a.row1; o += kIntRows) {
+    p.Start(*a.w, o, a.row1 - 1);
+    kFew[T - 1](a, p, o, 0);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace deepinfer
+HWY_AFTER_NAMESPACE();
+
+#endif  // DEEPINFER_KERNELS_MXFP4_WIDE_INL_H_
