@@ -25,7 +25,7 @@ namespace {
 
 struct Options {
   std::string model;
-  int64_t requests = 32, rounds = 9, concurrency = 8, threads = 0;
+  int64_t requests = 12, rounds = 11, concurrency = 8, threads = 0;
   bool speculate = false, json = false;
 };
 

@@ -47,7 +47,7 @@ TEXTS = ["Ada Lovelace, 36, wrote the first program; write to ada@example.org.",
 
 def body(rng, i):
     schema = SCHEMAS[i % len(SCHEMAS)]
-    b = {"model": "deepinfer-tiny", "max_tokens": 700, "temperature": rng.choice([0, 0.7, 1, 1.3]), "seed": rng.randrange(1 << 40),
+    b = {"model": "deepinfer-tiny", "max_tokens": 4000, "temperature": rng.choice([0, 0.7, 1, 1.3]), "seed": rng.randrange(1 << 40),
          "messages": [{"role": "system", "content": "Extract the data as json."}, {"role": "user", "content": rng.choice(TEXTS)}]}
     if i % 3:
         b["response_format"] = {"type": "json_schema", "json_schema": {"name": "data", "strict": True, "schema": schema}}
