@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "apps/bench_limits.h"
+#include "apps/bench_simulated.h"
 #include "apps/bench_spec.h"
 #include "apps/chat_prompt.h"
 #include "apps/command.h"
@@ -17,6 +18,7 @@
 #include "apps/load_report.h"
 #include "apps/model_source.h"
 #include "apps/trace_source.h"
+#include "base/check.h"
 #include "engine/serving_engine.h"
 #include "host/clock.h"
 #include "host/files.h"
@@ -49,6 +51,8 @@ struct Options {
   double pool_mb = 0;
   int fixed_drafts = -1;     // every step verifies so many; -1: the dynamic budget
   double tau_accepted = -1;  // sweep: assumed share of accepted drafts
+  int rounds = 5;            // simulated
+  std::string costs_out;     // simulated
   // sweep
   std::string over = "max-running", values, csv, svg;
 };
@@ -119,14 +123,10 @@ Result<Bench> prepare(Options* o) {
   return b;
 }
 
-// One engine from start to end: a warm-up whose figures are thrown away, then the workload on an empty cache.
-Result<LoadReport> run_point(const Options& o, Bench* b, const std::string& label, TraceSink* trace) {
-  EngineConfig config = o.engine;
-  config.trace = trace;
-  auto engine = make_engine(b->model.weights.get(), b->pool.get(), config, now_ns);
-  if (!engine.ok()) return engine.status();
+// A short request whose figures are thrown away; its prefix is nobody's.
+Status warm_up(Engine* engine, const Workload& workload) {
   Workload warm;
-  warm.sessions.push_back(b->workload.sessions.front());
+  warm.sessions.push_back(workload.sessions.front());
   LoadTurn& first = warm.sessions[0].turns[0];
   warm.sessions[0].turns.resize(1);
   first.output_tokens = std::min<int64_t>(first.output_tokens, 8);
@@ -134,8 +134,16 @@ Result<LoadReport> run_point(const Options& o, Bench* b, const std::string& labe
   DriveOptions quiet;
   quiet.concurrency = 1;
   quiet.use_cache = false;
-  auto warmed = run_load(engine->get(), warm, quiet);
-  if (!warmed.ok()) return warmed.status();
+  return run_load(engine, warm, quiet).status();
+}
+
+// One engine from start to end: warmed up, then the workload on an empty cache.
+Result<LoadReport> run_point(const Options& o, Bench* b, const std::string& label, TraceSink* trace) {
+  EngineConfig config = o.engine;
+  config.trace = trace;
+  auto engine = make_engine(b->model.weights.get(), b->pool.get(), config, now_ns);
+  if (!engine.ok()) return engine.status();
+  DI_TRY(warm_up(engine->get(), b->workload));
   StopFlag stop;
   DriveOptions load = o.load;
   load.progress = [&](int64_t done, int64_t of) {
@@ -173,6 +181,60 @@ int run_serve(Options o) {
     fmt::print("model {}, {} threads\n{}", b->model.dir, b->pool->threads(), to_table(*report));
   }
   return report->failed == 0 ? 0 : 1;
+}
+
+// ---- simulated
+
+// One engine whose event log is kept.
+Result<RecordedRun> record(const Options& o, Bench* b, StopFlag* stop) {
+  RecordedRun run;
+  EngineConfig config = o.engine;
+  config.on_policy_event = [&run](const policy::Event& e) { run.log.push_back(e); };
+  auto made = make_engine(b->model.weights.get(), b->pool.get(), config, now_ns);
+  if (!made.ok()) return made.status();
+  std::unique_ptr<Engine> engine = std::move(*made);
+  const auto* serving = dynamic_cast<const ServingEngine*>(engine.get());
+  DI_CHECK(serving != nullptr, "make_engine makes serving engines");
+  run.scheduler = serving->scheduler();
+  run.concurrency = o.load.concurrency;
+  DI_TRY(warm_up(engine.get(), b->workload));
+  DriveOptions load = o.load;
+  load.progress = [stop](int64_t, int64_t) { return !stop->stop_requested(); };
+  auto result = run_load(engine.get(), b->workload, load);
+  if (!result.ok()) return result.status();
+  if (result->stopped) return error(Code::kCancelled, "stopped by a signal");
+  run.result = std::move(*result);
+  engine.reset();  // nothing is added to the log after this
+  return run;
+}
+
+int run_simulated(Options o) {
+  auto b = prepare(&o);
+  if (!b.ok()) return fail(o, b.status());
+  StopFlag stop;
+  std::vector<RecordedRun> runs;
+  for (int i = 0; i < o.rounds; ++i) {
+    auto run = record(o, &*b, &stop);
+    if (!run.ok()) return run.status().code() == Code::kCancelled ? 130 : fail(o, run.status());
+    runs.push_back(std::move(*run));
+  }
+  auto rounds = compare_rounds(runs);
+  if (!rounds.ok()) return fail(o, rounds.status());
+  if (!o.costs_out.empty()) {
+    Status s = write_file_atomically(o.costs_out, costs_json(rounds->back().costs).dump(2) + "\n");
+    if (!s.ok()) return fail(o, s);
+  }
+  if (o.json) {
+    auto j = to_json(*rounds);
+    j["model"] = b->model.dir;
+    j["workload"] = b->workload.name;
+    j["threads"] = b->pool->threads();
+    fmt::print("{}\n", j.dump());
+  } else {
+    fmt::print("model {}, workload {}, {} threads\n{}", b->model.dir, b->workload.name, b->pool->threads(),
+               to_table(*rounds));
+  }
+  return 0;
 }
 
 // ---- sweep
@@ -547,6 +609,17 @@ void add_bench(Program& program) {
   cmd->add_flag("--offline", serve->offline, "The engine inside this process");
   cmd->add_option("--trace", serve->trace_out, "Write a timeline in the Chrome trace format");
   cmd->callback([&program, serve] { program.run = [serve] { return run_serve(*serve); }; });
+  auto simulated = std::make_shared<Options>();
+  simulated->command = "simulated";
+  simulated->load.concurrency = 8;
+  cmd = bench->add_subcommand("simulated",
+                              "A workload on the engine and, with the costs it showed, in the simulator");
+  add_shared(cmd, simulated.get());
+  cmd->add_option("--rounds", simulated->rounds, "Runs, each with a fresh engine; medians count")
+      ->check(CLI::Range(1, 1000));
+  cmd->add_option("--costs-out", simulated->costs_out,
+                  "Write the costs of the last round for `deepinfer simulate --costs`");
+  cmd->callback([&program, simulated] { program.run = [simulated] { return run_simulated(*simulated); }; });
   cmd =
       bench->add_subcommand("sweep", "The same at several points: seats, concurrency, step budgets or rates");
   add_shared(cmd, sweep.get());

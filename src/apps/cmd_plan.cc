@@ -46,6 +46,12 @@ int run_plan(Options* o) {
   if (Status s = resolve(&o->fleet); !s.ok()) return fail(s);
   apply_hardware(*o, &o->fleet.fleet);
   if (Status s = sim::validate(o->fleet.fleet); !s.ok()) return fail(s);
+  const sim::FleetConfig& asked = o->fleet.fleet;
+  if (!asked.failures.empty() || !asked.drains.empty() || asked.autoscale.on) {
+    return fail(error(Code::kInvalidArgument,
+                      "a plan looks at fleets of many sizes; try --fail, --drain and --autoscale with "
+                      "`deepinfer simulate` on the one it finds"));
+  }
   sim::PlanConfig& p = o->plan;
   p.fleet = o->fleet.fleet;
   p.workload = o->fleet.workload;
@@ -57,6 +63,7 @@ int run_plan(Options* o) {
     trace = std::move(*read);
     p.trace = &trace;
     p.trace_speed = o->fleet.trace_speed;
+    p.trace_capacity_blocks = o->fleet.capacity_blocks();
   }
   const sim::Plan plan = sim::make_plan(p);
   if (!o->html.empty()) {

@@ -89,9 +89,11 @@ Result<sim::FleetReport> run(Options* o) {
   report.config = o->fleet.fleet;
   if (!o->fleet.trace.empty()) {
     DI_ASSIGN(const sim::Trace trace, read_trace(o->fleet.trace, o->fleet.trace_block));
-    sim::Workload w(&trace, o->fleet.workload.ttl_s, o->fleet.workload.window_ttl_s, o->fleet.trace_speed);
+    sim::Workload w(&trace, o->fleet.workload.ttl_s, o->fleet.workload.window_ttl_s, o->fleet.trace_speed,
+                    o->fleet.capacity_blocks());
     report.title = "Trace " + o->fleet.trace;
     report.result = sim::run_fleet(report.config, &w);
+    report.result.evicted_blocks = w.evicted_blocks();
     return report;
   }
   sim::Workload w(o->fleet.workload, report.config.seed, 0);

@@ -1,6 +1,7 @@
 // Names of mixes, rules and failures; a file of measured costs.
 #include "apps/fleet_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -48,39 +49,61 @@ Status read_mix(FleetOptions* o) {
 }
 
 // WHAT:NUMBER@SECONDS or WHAT:NUMBER@SECONDS+SECONDS
-Status read_failure(const std::string& text, sim::FleetConfig* fleet) {
+struct Timed {
+  std::string what;
+  int which = 0;
+  double at_s = 0, plus_s = -1;  // -1: nothing was added
+};
+Status read_timed(const char* option, const char* usage, const std::string& text, Timed* out) {
+  auto bad = [&](const char* why) {
+    return error(Code::kInvalidArgument, "{} {}: {}; write {}", option, text, why, usage);
+  };
   const size_t colon = text.find(':'), at = text.find('@'),
                plus = text.find('+', at == std::string::npos ? 0 : at);
-  sim::FailureEvent f;
-  const std::string what = text.substr(0, colon);
-  auto bad = [&](const char* why) {
-    return error(Code::kInvalidArgument,
-                 "--fail {}: {}; write store:NODE@SECONDS, prefill:ENGINE@SECONDS or decode:GROUP@SECONDS, "
-                 "and +SECONDS "
-                 "if it comes back",
-                 text, why);
-  };
   if (colon == std::string::npos || at == std::string::npos || at < colon) return bad("not understood");
-  if (what == "store") {
-    f.what = sim::FailureEvent::What::kStoreNode;
-  } else if (what == "prefill") {
-    f.what = sim::FailureEvent::What::kPrefillEngine;
-  } else if (what == "decode") {
-    f.what = sim::FailureEvent::What::kDecodeGroup;
-  } else {
-    return bad("unknown kind");
-  }
+  out->what = text.substr(0, colon);
   auto number = [](std::string_view s, auto* value) {
     auto [end, ec] = std::from_chars(s.data(), s.data() + s.size(), *value);
     return ec == std::errc() && end == s.data() + s.size();
   };
   const std::string_view all = text;
-  if (!number(all.substr(colon + 1, at - colon - 1), &f.which)) return bad("no number");
-  if (!number(all.substr(at + 1, plus == std::string::npos ? plus : plus - at - 1), &f.at_s))
+  if (!number(all.substr(colon + 1, at - colon - 1), &out->which)) return bad("no number");
+  if (!number(all.substr(at + 1, plus == std::string::npos ? plus : plus - at - 1), &out->at_s))
     return bad("no time");
-  if (plus != std::string::npos && !number(all.substr(plus + 1), &f.for_s)) return bad("no duration");
-  if (!(f.at_s >= 0 && f.at_s < 1e8) || !(f.for_s >= 0 && f.for_s < 1e8)) return bad("a time out of range");
-  fleet->failures.push_back(f);
+  if (plus != std::string::npos && (!number(all.substr(plus + 1), &out->plus_s) || !(out->plus_s >= 0)))
+    return bad("no duration");
+  if (!(out->at_s >= 0 && out->at_s < 1e8) || !(out->plus_s < 1e8)) return bad("a time out of range");
+  return {};
+}
+
+Status read_failure(const std::string& text, sim::FleetConfig* fleet) {
+  constexpr const char* kUsage =
+      "store:NODE@SECONDS, prefill:ENGINE@SECONDS, decode:GROUP@SECONDS, gpu:GROUP@SECONDS or "
+      "link:ENGINE@SECONDS, and +SECONDS if it comes back";
+  const std::map<std::string, sim::FailureEvent::What> kinds = {
+      {"store", sim::FailureEvent::What::kStoreNode},
+      {"prefill", sim::FailureEvent::What::kPrefillEngine},
+      {"decode", sim::FailureEvent::What::kDecodeGroup},
+      {"gpu", sim::FailureEvent::What::kDecodeGpu},
+      {"link", sim::FailureEvent::What::kLink}};
+  Timed t;
+  DI_TRY(read_timed("--fail", kUsage, text, &t));
+  const auto kind = kinds.find(t.what);
+  if (kind == kinds.end())
+    return error(Code::kInvalidArgument, "--fail {}: unknown kind; write {}", text, kUsage);
+  fleet->failures.push_back({kind->second, t.which, t.at_s, std::max(0.0, t.plus_s)});
+  return {};
+}
+
+Status read_drain(const std::string& text, sim::FleetConfig* fleet) {
+  constexpr const char* kUsage =
+      "prefill:ENGINE@SECONDS or decode:GROUP@SECONDS, and +SECONDS if it serves again so long after it left";
+  Timed t;
+  DI_TRY(read_timed("--drain", kUsage, text, &t));
+  if (t.what != "prefill" && t.what != "decode")
+    return error(Code::kInvalidArgument, "--drain {}: unknown kind; write {}", text, kUsage);
+  const auto role = t.what == "decode" ? policy::EngineRole::kDecode : policy::EngineRole::kPrefill;
+  fleet->drains.push_back({role, t.which, t.at_s, t.plus_s});
   return {};
 }
 
@@ -122,6 +145,11 @@ Status read_costs(const std::string& path, sim::FleetConfig* fleet) {
 
 }  // namespace
 
+int64_t FleetOptions::capacity_blocks() const {
+  const double block = static_cast<double>(trace_block * fleet.kv_bytes_per_token);
+  return store_tb > 0 ? std::max<int64_t>(1, static_cast<int64_t>(store_tb * 1e12 / block)) : 0;
+}
+
 void add_fleet_options(CLI::App* cmd, FleetOptions* o) {
   sim::FleetConfig* f = &o->fleet;
   auto add = [&](const char* group, const char* name, auto* value, const char* what) {
@@ -162,7 +190,25 @@ void add_fleet_options(CLI::App* cmd, FleetOptions* o) {
   add(kFleet, "--warmup", &f->warmup_s, "Time before it")->check(CLI::Range(0.0, 1e7));
   add(kFleet, "--seed", &f->seed, "Of every random draw");
   add(kFleet, "--fail", &o->failures,
-      "store:NODE@SECONDS, prefill:ENGINE@S or decode:GROUP@S; +SECONDS: comes back");
+      "store:NODE@SECONDS, prefill:ENGINE@S, decode:GROUP@S, gpu:GROUP@S or link:ENGINE@S+S; +SECONDS: "
+      "comes back");
+  add(kFleet, "--drain", &o->drains,
+      "prefill:ENGINE@SECONDS or decode:GROUP@S leaves with grace; +SECONDS: serves again so long after");
+  add(kFleet, "--grace", &f->drain_grace_s, "Seconds until a draining instance hands its requests on")
+      ->check(CLI::Range(0.0, 1e6));
+  add(kFleet, "--start-seconds", &f->start_s, "An instance loads and warms up")->check(CLI::Range(0.0, 1e6));
+  cmd->add_flag("--autoscale", f->autoscale.on, "The pools follow their autoscalers, up to the counts given")
+      ->group(kFleet);
+  add(kFleet, "--serving-prefill", &f->autoscale.prefill_engines,
+      "Prefill engines at the start, with --autoscale; 0: all");
+  add(kFleet, "--serving-decode", &f->autoscale.decode_groups, "The same for decode groups");
+  add(kFleet, "--scale-up-after", &f->autoscale.up_after_s, "Seconds above the target before a pool grows");
+  add(kFleet, "--scale-down-after", &f->autoscale.down_after_s, "Seconds below it before a pool shrinks");
+  add(kWork, "--cancel", &f->cancel_share, "Share of the requests whose client leaves");
+  add(kWork, "--cancel-after", &f->cancel_after_s, "after so many seconds in the mean");
+  add(kWork, "--store-tb", &o->store_tb,
+      "Capacity of the store, terabytes; full: the oldest goes; 0: no limit")
+      ->check(CLI::Range(0.0, 1e9));
   add(kWork, "--mix", &o->mix, "Kinds of sessions with shares: agent:2 chat:1 documents:0.1 reading-a");
   add(kWork, "--rate", &o->workload.requests_per_s, "Requests per second")->check(CLI::Range(1e-6, 1e7));
   add(kWork, "--diurnal", &o->workload.diurnal, "Swing of the rate over the day, 0 to 0.99")
@@ -201,6 +247,9 @@ Status resolve(FleetOptions* o) {
                  "--local-caches needs a pushing rule: --prefill-rule least-load, affinity or affinity-only");
   }
   for (const std::string& f : o->failures) DI_TRY(read_failure(f, &o->fleet));
+  for (const std::string& d : o->drains) DI_TRY(read_drain(d, &o->fleet));
+  o->workload.capacity_bytes = o->store_tb * 1e12;
+  o->workload.kv_bytes_per_token = static_cast<double>(o->fleet.kv_bytes_per_token);
   if (!o->costs.empty()) DI_TRY(read_costs(o->costs, &o->fleet));
   return sim::validate(o->fleet);
 }

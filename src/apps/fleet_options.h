@@ -23,7 +23,10 @@ struct FleetOptions {
   double budget_ms = 200;
   std::string prefill_rule = "pull", decode_rule = "joint";
   bool local_caches = false;
-  std::vector<std::string> failures;
+  std::vector<std::string> failures, drains;
+  double store_tb = 0;
+  // Blocks of the trace that the store holds; 0: no limit.
+  int64_t capacity_blocks() const;
 };
 void add_fleet_options(CLI::App* cmd, FleetOptions* o);
 // Turns words into configurations; reads the file of measured costs if one is named. kInvalidArgument says

@@ -1,8 +1,12 @@
-// Arrivals between steps, one step at a time, results by a fixed pace of tokens.
+// Arrivals, ends of steps and decisions in the order of their times; results by a fixed pace of tokens.
 #include "sim/engine_sim.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <set>
 
 namespace deepinfer::sim {
 
@@ -12,104 +16,154 @@ using policy::SeqId;
 namespace {
 
 struct Running {
-  const TraceRequest* request = nullptr;
-  int64_t out = 0, known_blocks = 0;
-  int64_t first_ns = 0;
+  size_t index = 0;
+  int64_t arrived_ns = 0, first_ns = 0;
+  int64_t out = 0, prompt_blocks = 0, known_blocks = 0;
   double part = 0;  // of a token not yet decided
 };
 
+// A plan that would change nothing need not be adopted: as in the serving loop.
+bool does_something(const policy::StepPlan& p) {
+  return p.launches() || !p.end.empty() || !p.revoke.empty() || !p.preempt.empty() || !p.evict.empty() ||
+         !p.evict_snapshots.empty() || !p.admit.empty();
+}
+
 class EngineSim {
  public:
-  EngineSim(const EngineSimConfig& config, const Trace& trace, policy::SchedulerState state)
-      : config_(config), trace_(trace), start_(state), state_(std::move(state)) {}
+  EngineSim(const EngineSimConfig& config, const EngineWork& work, policy::SchedulerState state)
+      : config_(config), work_(work), state_(std::move(state)), waiters_(work.arrivals.size()) {
+    for (size_t i = 0; i < work.arrivals.size(); ++i) {
+      const EngineArrival& a = work.arrivals[i];
+      if (a.after < 0) {
+        due_.emplace(static_cast<int64_t>(static_cast<double>(a.at_ns) / config_.trace_speed), i);
+      } else {
+        waiters_[static_cast<size_t>(a.after)].push_back(i);
+      }
+    }
+  }
 
   EngineSimResult run() {
-    out_.requests = static_cast<int64_t>(trace_.requests.size());
-    while (next_ < trace_.requests.size() || !running_.empty()) {
+    out_.requests = static_cast<int64_t>(work_.arrivals.size());
+    for (;;) {
+      if (!flying_.empty() && flying_.front().end_ns <= now_) finish();
       arrivals();
-      if (!step() && !skip()) break;
+      plan();
       if (!out_.broken.empty()) return std::move(out_);
+      const int64_t next = next_ns();
+      if (next == INT64_MAX) break;
+      now_ = std::max(now_, next);
     }
     out_.end_ns = now_;
     out_.preemptions = state_.counters.preemptions;
     out_.hit_tokens = state_.counters.hit_tokens;
-    if (out_.broken.empty()) out_.broken = policy::broken_invariant(state_);
+    out_.broken = policy::broken_invariant(state_);
     if (out_.broken.empty() && !running_.empty()) out_.broken = "requests are left that make no progress";
-    if (out_.broken.empty()) replay();
+    if (out_.broken.empty()) {
+      auto again = replay_log(config_.scheduler, log_);
+      if (!again.ok()) out_.broken = again.status().message();
+    }
     return std::move(out_);
   }
 
  private:
-  int64_t arrival_of(const TraceRequest& r) const {
-    return static_cast<int64_t>(static_cast<double>(r.arrival_ns) / config_.trace_speed);
-  }
+  struct Flying {
+    policy::StepId step{};
+    std::vector<policy::RowRun> runs;
+    double predicted_ns = 0;
+    int64_t begin_ns = 0, end_ns = INT64_MAX;  // of the front: it is being executed
+  };
 
   void give(policy::Event event) {
     policy::apply(&state_, event);
     log_.push_back(std::move(event));
   }
+  int64_t window() const { return policy::window(state_); }
+
+  int64_t next_ns() const {
+    int64_t next = INT64_MAX;
+    if (!due_.empty()) next = due_.begin()->first + static_cast<int64_t>(config_.submit_ns);
+    if (!flying_.empty()) next = std::min(next, flying_.front().end_ns);
+    const bool room = static_cast<int64_t>(state_.in_flight.size()) < config_.scheduler.max_in_flight;
+    if (!flying_.empty() && room && now_ < plan_from_ns_) next = std::min(next, plan_from_ns_);
+    return next;
+  }
 
   void arrivals() {
-    while (next_ < trace_.requests.size() && arrival_of(trace_.requests[next_]) <= now_) {
-      const TraceRequest& r = trace_.requests[next_];
-      const SeqId seq{++next_};
+    while (!due_.empty() && due_.begin()->first + static_cast<int64_t>(config_.submit_ns) <= now_) {
+      const auto [at, i] = *due_.begin();
+      due_.erase(due_.begin());
+      const EngineArrival& r = work_.arrivals[i];
+      const SeqId seq{i + 1};
       policy::Arrived a;
       a.seq = seq;
-      a.now_ns = arrival_of(r);
+      a.now_ns = at + static_cast<int64_t>(config_.submit_ns);
       a.prompt_tokens = r.input_tokens;
       a.max_new_tokens = r.output_tokens;
-      a.keys = prompt_keys(r);
-      running_[seq] = Running{&r, 0, r.input_tokens / window(), 0, 0};
+      a.keys = prompt_keys(i);
+      const int64_t blocks = r.input_tokens / window();
+      running_[seq] = Running{i, at, 0, 0, blocks, blocks, 0};
       out_.input_tokens += r.input_tokens;
       give(std::move(a));
     }
   }
 
-  int64_t window() const { return policy::window(state_); }
-
-  // Equal ids of the trace are equal blocks; a block past the last whole id is the request's own.
-  std::vector<BlockKey> prompt_keys(const TraceRequest& r) const {
+  std::vector<BlockKey> prompt_keys(size_t i) const {
+    if (work_.prompt_keys) return work_.prompt_keys(i);
     std::vector<BlockKey> keys;
-    for (int64_t i = 0; i < r.input_tokens / window(); ++i) {
-      const int64_t id = i * window() / trace_.block_tokens;
-      BlockKey k;
-      if (id < r.id_count && (i + 1) * window() <= (id + 1) * trace_.block_tokens) {
-        k.words = {1, trace_.ids[r.first_id + static_cast<size_t>(id)], static_cast<uint64_t>(i), 0};
-      } else {
-        k.words = {2, next_, static_cast<uint64_t>(i), 0};
-      }
-      keys.push_back(k);
-    }
+    for (int64_t b = 0; b < work_.arrivals[i].input_tokens / window(); ++b)
+      keys.push_back(BlockKey{{2, i, static_cast<uint64_t>(b), 0}});
     return keys;
   }
 
-  // One plan, carried out. False: it launches nothing.
-  bool step() {
-    policy::StepPlan plan = policy::decide(state_, {now_, 0});
-    ++out_.plans;
-    const std::string text = policy::to_text(plan);
-    for (char c : text) out_.plan_hash = (out_.plan_hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-    if (config_.record_plans) out_.texts.push_back(text);
-    for (const policy::Ending& e : plan.end) {
-      running_.erase(e.seq);
-      ++out_.ended;
+  // Everything that can be decided now.
+  void plan() {
+    while (flying_.empty() || now_ >= plan_from_ns_) {
+      policy::StepPlan plan = policy::decide(state_, {now_, 0});
+      ++out_.plans;
+      if (!does_something(plan)) return;
+      const std::string text = policy::to_text(plan);
+      for (char c : text)
+        out_.plan_hash = (out_.plan_hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+      if (config_.record_plans) out_.texts.push_back(text);
+      Flying f{plan.step, plan.runs, plan.predicted_ns, 0, INT64_MAX};
+      const bool launches = plan.launches();
+      const std::vector<policy::Ending> ended = plan.end;
+      give(policy::PlanAdopted{std::move(plan), now_});
+      for (const policy::Ending& e : ended) {
+        auto it = running_.find(e.seq);
+        if (it == running_.end()) continue;
+        ++out_.ended;
+        over(it);
+      }
+      if (!launches) continue;
+      flying_.push_back(std::move(f));
+      if (flying_.size() == 1) begin();
     }
-    const bool launches = plan.launches(), changes = launches || !plan.end.empty() || !plan.admit.empty();
-    if (!changes) return false;
+  }
+
+  // The front step begins to be executed.
+  void begin() {
+    Flying& f = flying_.front();
+    f.begin_ns = now_ + static_cast<int64_t>(config_.host_ns);
+    f.end_ns = f.begin_ns + std::max<int64_t>(1, static_cast<int64_t>(f.predicted_ns));
+    plan_from_ns_ = f.predicted_ns > config_.hold_above_ns
+                        ? now_ + static_cast<int64_t>(config_.hold_part * f.predicted_ns)
+                        : 0;
+  }
+
+  void finish() {
+    Flying f = std::move(flying_.front());
+    flying_.pop_front();
     policy::StepFinished done;
-    done.step = plan.step;
-    done.measured_ns = plan.predicted_ns + config_.host_ns;
-    const std::vector<policy::RowRun> runs = plan.runs;
-    give(policy::PlanAdopted{std::move(plan), now_});
-    if (!launches) return true;
-    ++out_.steps;
-    now_ += std::max<int64_t>(1, static_cast<int64_t>(done.measured_ns));
-    out_.busy_ns += done.measured_ns;
-    out_.step_ns.add(static_cast<int64_t>(done.measured_ns));
+    done.step = f.step;
     done.now_ns = now_;
-    for (const policy::RowRun& run : runs) done.results.push_back(result_of(run));
+    done.measured_ns = f.predicted_ns;
+    ++out_.steps;
+    out_.busy_ns += f.predicted_ns;
+    out_.step_ns.add(static_cast<int64_t>(f.predicted_ns));
+    for (const policy::RowRun& run : f.runs) done.results.push_back(result_of(run));
     give(std::move(done));
-    return true;
+    if (!flying_.empty()) begin();
   }
 
   policy::RowResult result_of(const policy::RowRun& run) {
@@ -119,69 +173,98 @@ class EngineSim {
     auto it = running_.find(run.seq);
     if (!run.yields || it == running_.end()) return x;
     Running& r = it->second;
+    const EngineArrival& a = work_.arrivals[r.index];
     r.part += run.prefill ? 1 : std::min(config_.tokens_per_step, static_cast<double>(run.drafts) + 1);
-    x.new_tokens = std::min(static_cast<int64_t>(r.part), r.request->output_tokens - r.out);
+    x.new_tokens = std::min(static_cast<int64_t>(r.part), a.output_tokens - r.out);
     r.part -= static_cast<double>(x.new_tokens);
     if (r.out == 0) r.first_ns = now_;
     r.out += x.new_tokens;
     out_.output_tokens += x.new_tokens;
-    const int64_t blocks = (r.request->input_tokens + r.out) / window();
-    for (; r.known_blocks < blocks; ++r.known_blocks) {
-      BlockKey k;
-      k.words = {3, static_cast<uint64_t>(raw(run.seq)), static_cast<uint64_t>(r.known_blocks), 0};
-      x.new_keys.push_back(k);
+    for (; r.known_blocks < (a.input_tokens + r.out) / window(); ++r.known_blocks) {
+      const int64_t nth = r.known_blocks - r.prompt_blocks;
+      const BlockKey k = work_.output_key ? work_.output_key(r.index, nth)
+                                          : BlockKey{{3, r.index, static_cast<uint64_t>(nth), 0}};
+      if (k != BlockKey{}) x.new_keys.push_back(k);
     }
-    if (r.out < r.request->output_tokens) return x;
+    if (r.out < a.output_tokens) return x;
     x.finished = true;
-    const int64_t arrived = arrival_of(*r.request);
-    out_.ttft_ns.add(r.first_ns - arrived);
-    out_.e2e_ns.add(now_ - arrived);
+    out_.ttft_ns.add(r.first_ns - r.arrived_ns);
+    out_.e2e_ns.add(now_ - r.arrived_ns);
     if (r.out > 1) out_.tpot_ns.add((now_ - r.first_ns) / (r.out - 1));
+    if (config_.record_requests) out_.times.push_back({r.arrived_ns, r.first_ns, now_, r.out});
     ++out_.completed;
-    running_.erase(it);
+    over(it);
     return x;
   }
 
-  // Nothing to run: on to the next arrival.
-  bool skip() {
-    if (next_ >= trace_.requests.size()) return false;
-    now_ = std::max(now_, arrival_of(trace_.requests[next_]));
-    return true;
-  }
-
-  // The log, given to a fresh scheduler, must lead to the same plans.
-  void replay() {
-    policy::SchedulerState fresh = start_;
-    for (const policy::Event& e : log_) {
-      if (const auto* adopted = std::get_if<policy::PlanAdopted>(&e)) {
-        const policy::StepPlan again = policy::decide(fresh, {adopted->now_ns, 0});
-        if (policy::to_text(again) != policy::to_text(adopted->plan)) {
-          out_.broken =
-              "a replay of the log plans step " + std::to_string(raw(adopted->plan.step)) + " differently";
-          return;
-        }
-      }
-      policy::apply(&fresh, e);
-    }
+  void over(std::map<SeqId, Running>::iterator it) {
+    for (size_t i : waiters_[it->second.index]) due_.emplace(now_ + work_.arrivals[i].at_ns, i);
+    running_.erase(it);
   }
 
   const EngineSimConfig& config_;
-  const Trace& trace_;
-  const policy::SchedulerState start_;
+  const EngineWork& work_;
   policy::SchedulerState state_;
   EngineSimResult out_;
   std::vector<policy::Event> log_;
+  std::vector<std::vector<size_t>> waiters_;  // by the one they wait for
+  std::set<std::pair<int64_t, size_t>> due_;  // arrivals to come
   std::map<SeqId, Running> running_;
-  size_t next_ = 0;
-  int64_t now_ = 0;
+  std::deque<Flying> flying_;
+  int64_t now_ = 0, plan_from_ns_ = 0;
 };
 
 }  // namespace
 
-Result<EngineSimResult> run_engine(const EngineSimConfig& config, const Trace& trace) {
+Result<EngineSimResult> run_engine(const EngineSimConfig& config, const EngineWork& work) {
+  for (size_t i = 0; i < work.arrivals.size(); ++i) {
+    if (work.arrivals[i].after >= static_cast<int64_t>(i))
+      return error(Code::kInvalidArgument, "request {} waits for request {}, which is not before it", i,
+                   work.arrivals[i].after);
+  }
   auto state = policy::make_scheduler(config.scheduler);
   if (!state.ok()) return state.status();
-  return EngineSim(config, trace, std::move(*state)).run();
+  return EngineSim(config, work, std::move(*state)).run();
+}
+
+Result<EngineSimResult> run_engine(const EngineSimConfig& config, const Trace& trace) {
+  EngineWork work;
+  for (const TraceRequest& r : trace.requests)
+    work.arrivals.push_back({r.arrival_ns, -1, r.input_tokens, r.output_tokens});
+  const int64_t window = config.scheduler.replay.window_tokens;
+  // Equal ids of the trace are equal blocks; a block past the last whole id is the request's own.
+  work.prompt_keys = [&trace, window](size_t index) {
+    const TraceRequest& r = trace.requests[index];
+    std::vector<BlockKey> keys;
+    for (int64_t i = 0; i < r.input_tokens / window; ++i) {
+      const int64_t id = i * window / trace.block_tokens;
+      if (id < r.id_count && (i + 1) * window <= (id + 1) * trace.block_tokens) {
+        keys.push_back(
+            BlockKey{{1, trace.ids[r.first_id + static_cast<size_t>(id)], static_cast<uint64_t>(i), 0}});
+      } else {
+        keys.push_back(BlockKey{{2, index + 1, static_cast<uint64_t>(i), 0}});
+      }
+    }
+    return keys;
+  };
+  return run_engine(config, work);
+}
+
+Result<int64_t> replay_log(const policy::SchedulerConfig& config, std::span<const policy::Event> log) {
+  DI_ASSIGN(policy::SchedulerState fresh, policy::make_scheduler(config));
+  int64_t plans = 0;
+  for (const policy::Event& e : log) {
+    if (const auto* adopted = std::get_if<policy::PlanAdopted>(&e)) {
+      const policy::StepPlan again = policy::decide(fresh, {adopted->now_ns, 0});
+      if (policy::to_text(again) != policy::to_text(adopted->plan)) {
+        return error(Code::kInvalidData, "a replay of the log plans step {} differently",
+                     raw(adopted->plan.step));
+      }
+      ++plans;
+    }
+    policy::apply(&fresh, e);
+  }
+  return plans;
 }
 
 }  // namespace deepinfer::sim

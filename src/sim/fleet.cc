@@ -35,12 +35,29 @@ Status validate(const FleetConfig& c) {
   if (!(c.link_bytes_per_s > 0) || !(c.store.read_bytes_per_s > 0)) return bad("bandwidths", "positive");
   if (!(c.sample_interval_s > 0) || !(c.scaler_interval_s > 0)) return bad("intervals", "positive");
   for (const FailureEvent& f : c.failures) {
-    const int most = f.what == FailureEvent::What::kStoreNode       ? c.store.nodes
-                     : f.what == FailureEvent::What::kPrefillEngine ? c.prefill_engines
-                                                                    : c.decode_groups;
+    using What = FailureEvent::What;
+    const bool prefill = f.what == What::kPrefillEngine || f.what == What::kLink;
+    const int most = f.what == What::kStoreNode ? c.store.nodes
+                     : prefill                  ? c.prefill_engines
+                                                : c.decode_groups;
+    if (f.what == What::kLink && !(f.for_s > 0)) return bad("how long a link fails", "positive");
     if (f.which < 0 || f.which >= most) return bad("the number of what fails", "one that exists");
     if (!(f.at_s >= 0)) return bad("the time of a failure", "zero or later");
   }
+  for (const DrainOrder& d : c.drains) {
+    const int most = d.role == policy::EngineRole::kDecode ? c.decode_groups : c.prefill_engines;
+    if (d.which < 0 || d.which >= most) return bad("the number of what drains", "one that exists");
+    if (!(d.at_s >= 0)) return bad("the time of a drain", "zero or later");
+  }
+  if (!(c.drain_grace_s >= 0) || !(c.start_s >= 0)) return bad("grace and start-up", "zero or more seconds");
+  if (!(c.cancel_share >= 0 && c.cancel_share <= 1)) return bad("the cancelled share", "0 to 1");
+  if (!(c.cancel_after_s > 0)) return bad("the time until a client leaves", "positive");
+  const AutoscaleConfig& a = c.autoscale;
+  if (a.prefill_engines < 0 || a.prefill_engines > c.prefill_engines || a.decode_groups < 0 ||
+      a.decode_groups > c.decode_groups - c.spare_decode_groups) {
+    return bad("what serves at the start", "no more than there is");
+  }
+  if (!(a.up_after_s >= 0) || !(a.down_after_s >= 0)) return bad("the autoscaler's times", "zero or more");
   return {};
 }
 
@@ -61,9 +78,13 @@ std::vector<double> expert_steps(const FleetConfig& c) {
   return study_placement(at.eplb(), at.load, 100, c.seed).per_step;
 }
 
-policy::ScalerState scaler(int64_t ready, double target) {
+policy::ScalerState scaler(const FleetConfig& c, int64_t ready, int64_t most, double target) {
   policy::ScalerState s;
   s.config.target = target;
+  s.config.advisory = !c.autoscale.on;
+  s.config.up_after_ns = ns(c.autoscale.up_after_s);
+  s.config.down_after_ns = ns(c.autoscale.down_after_s);
+  if (c.autoscale.on) s.config.most = most;
   policy::apply(&s, policy::ScalerMembers{0, ready, 0});
   return s;
 }
@@ -78,8 +99,10 @@ Fleet::Fleet(const FleetConfig& config, Workload* workload)
       prefill_(policy::make_prefill_balancer(config.prefill_balancer, config.prefill_engines)),
       decode_(policy::make_decode_balancer(config.decode_balancer, config.decode_groups, config.decode_ranks,
                                            config.decode_tokens_per_rank)),
-      prefill_scaler_(scaler(config.prefill_engines, 0.5 * config.ttft_slo_s)),
-      decode_scaler_(scaler(config.decode_groups, 0.75)),
+      prefill_scaler_(
+          scaler(config, config.prefill_engines, config.prefill_engines, 0.5 * config.ttft_slo_s)),
+      decode_scaler_(
+          scaler(config, config.decode_groups, config.decode_groups - config.spare_decode_groups, 0.75)),
       moe_steps_(expert_steps(config)) {
   admission_.config = config.admission;
   // No longer than a decode rank can hold.
@@ -96,11 +119,31 @@ Fleet::Fleet(const FleetConfig& config, Workload* workload)
     hungry_.push_back(static_cast<int>(i));
   }
   groups_.resize(static_cast<size_t>(config.decode_groups));
-  for (Group& g : groups_) g.ranks.resize(static_cast<size_t>(config.decode_ranks));
-  for (int g = config.decode_groups - config.spare_decode_groups; g < config.decode_groups; ++g) {
+  // A sixth more places than experts: 448 of 384 on 64 ranks, as published.
+  policy::ResizeRules rules;
+  rules.most_slots = (rules.experts * 7 / 6 + config.decode_ranks - 1) / config.decode_ranks;
+  for (Group& g : groups_) {
+    g.ranks.resize(static_cast<size_t>(config.decode_ranks));
+    g.instance = policy::make_instance(rules, config.decode_ranks);
+  }
+  const int decoding = config.decode_groups - config.spare_decode_groups;
+  const AutoscaleConfig& scale = config.autoscale;
+  const int first_off[2] = {
+      scale.on && scale.prefill_engines > 0 ? scale.prefill_engines : config.prefill_engines,
+      scale.on && scale.decode_groups > 0 ? scale.decode_groups : decoding};
+  for (int i = first_off[0]; i < config.prefill_engines; ++i) {
+    engines_[static_cast<size_t>(i)].up = false;
+    engines_[static_cast<size_t>(i)].off = true;
+    policy::apply(&prefill_, policy::PrefillEngineReport{i, 0, false});
+  }
+  for (int g = first_off[1]; g < config.decode_groups; ++g) {
     groups_[static_cast<size_t>(g)].up = false;
+    (g < decoding ? groups_[static_cast<size_t>(g)].off : groups_[static_cast<size_t>(g)].spare) = true;
     policy::apply(&decode_, policy::DecodeGroupOpened{g, false});
   }
+  serving_prefill_ = first_off[0];
+  on_[0] = first_off[0];
+  on_[1] = first_off[1] + config.spare_decode_groups;
   warm_ns_ = ns(config.warmup_s);
   end_ns_ = ns(config.warmup_s + config.measure_s);
 }
@@ -126,7 +169,7 @@ void Fleet::free_slot(uint32_t slot) {
   r.stage = Stage::kNone;
   ++r.generation;
   free_.push_back(slot);
-  --in_fleet_;
+  if (--in_fleet_ == 0) idle_from_ns_ = now_;
 }
 
 void Fleet::schedule_arrival() {
@@ -149,7 +192,7 @@ bool Fleet::admit(const SimRequest& r, double work_ns, double fetch_ns, int tier
   q.work_ns = work_ns;
   q.fetch_ns = fetch_ns;
   q.queued_ns = policy::queued_ns(prefill_);
-  q.engines = config_.prefill_engines * config_.prefill_ranks;
+  q.engines = std::max<int64_t>(1, serving_prefill_) * config_.prefill_ranks;
   const policy::AdmitDecision d = policy::decide_admit(admission_, q);
   if (d.reason == policy::AdmitReason::kAdmitted) {
     policy::apply(&admission_, policy::Admitted{q});
@@ -210,7 +253,13 @@ void Fleet::arrive() {
   l.home = r.home;
   l.engine = l.rank = l.group = l.decode_rank = -1;
   l.counted = measuring();
-  l.prefilled = false;
+  l.prefilled = l.begun = false;
+  l.delivered = 0;
+  l.asked = static_cast<int32_t>(r.output_tokens);
+  l.moved_ns = 0;
+  if (config_.cancel_share > 0 && random_.unit() < config_.cancel_share) {
+    events_.push(now_ + 1 + ns(random_.exponential(config_.cancel_after_s)), kCancel, slot, l.generation);
+  }
   ++waiting_;
   if (l.counted) {
     out_.input_tokens += r.input_tokens;
@@ -255,6 +304,24 @@ void Fleet::handle(const SimEvent& e) {
     case kRepair:
       repair(config_.failures[e.who]);
       break;
+    case kStart:
+      if (instance(e.part != 0, who).life == e.generation) start(e.part != 0, who);
+      break;
+    case kDrain: {
+      const DrainOrder& d = config_.drains[e.who];
+      begin_drain(d.role == policy::EngineRole::kDecode, d.which, d.back_s);
+      break;
+    }
+    case kDrainTick: {
+      Instance& x = instance(e.part != 0, who);
+      if (x.life != e.generation || !x.draining) break;
+      policy::apply(&x.drain, policy::DrainTick{now_});
+      advance_drain(e.part != 0, who);
+      break;
+    }
+    case kCancel:
+      if (live_[e.who].generation == e.generation) cancel(e.who);
+      break;
     case kLook:
       look();
       break;
@@ -264,88 +331,14 @@ void Fleet::handle(const SimEvent& e) {
   }
 }
 
-void Fleet::fail(const FailureEvent& f) {
-  const size_t i = static_cast<size_t>(f.which);
-  if (f.what == FailureEvent::What::kStoreNode) {
-    store_.set_down(f.which, true);
-  } else if (f.what == FailureEvent::What::kPrefillEngine) {
-    Engine& e = engines_[i];
-    e.up = e.stepping = false;
-    ++e.generation;
-    e.wake_ns = 0;  // its wake-ups are void with its generation
-    e.running.clear();
-    policy::apply(&prefill_, policy::PrefillEngineReport{f.which, 0, false});
-    for (EngineRank& r : e.ranks) {
-      std::deque<uint32_t> lost;
-      lost.swap(r.queue);
-      r.outstanding_ns = 0;
-      for (uint32_t slot : lost) requeue(slot);
-    }
-    offer_work();
-  } else {
-    Group& g = groups_[i];
-    g.up = g.stepping = false;
-    ++g.generation;
-    policy::apply(&decode_, policy::DecodeGroupOpened{f.which, false});
-    g.endings = {};
-    for (uint32_t slot = 0; slot < live_.size(); ++slot) {
-      Live& l = live_[slot];
-      if (l.group != f.which || l.stage == Stage::kNone) continue;
-      release(slot);
-      if (l.stage != Stage::kDecode && !l.prefilled) {  // its prompt still runs: another place is enough
-        reserve(slot);
-        continue;
-      }
-      // What was computed and generated is in the store as whole blocks; the rest runs again.
-      requeue(slot);
-    }
-    g.active = g.tokens = 0;
-    g.ranks.assign(g.ranks.size(), {});
-    offer_work();
-  }
-}
-
-void Fleet::repair(const FailureEvent& f) {
-  const size_t i = static_cast<size_t>(f.which);
-  if (f.what == FailureEvent::What::kStoreNode) {
-    store_.set_down(f.which, false);
-  } else if (f.what == FailureEvent::What::kPrefillEngine) {
-    engines_[i].up = true;
-    policy::apply(&prefill_, policy::PrefillEngineReport{f.which, 0, true});
-    for (const auto& [slot, generation] : stranded_) {
-      if (live_[slot].generation == generation && live_[slot].stage == Stage::kWaiting) assign(f.which, slot);
-    }
-    stranded_.clear();
-    pull_all(f.which);
-    start_prefill(f.which);
-  } else {
-    groups_[i].up = true;
-    policy::apply(&decode_, policy::DecodeGroupOpened{f.which, true});
-  }
-}
-
-void Fleet::look() {
-  const double queued_s =
-      policy::queued_ns(prefill_) * 1e-9 / (config_.prefill_engines * config_.prefill_ranks);
-  policy::apply(&prefill_scaler_, policy::ScalerSample{now_, queued_s, true});
-  double load = 0;
-  for (const policy::DecodeGroup& g : decode_.groups) {
-    load +=
-        static_cast<double>(g.tokens) / static_cast<double>(std::max<int64_t>(1, g.tokens + g.free_tokens));
-  }
-  policy::apply(&decode_scaler_,
-                policy::ScalerSample{now_, load / static_cast<double>(decode_.groups.size()), true});
-  for (policy::ScalerState* s : {&prefill_scaler_, &decode_scaler_}) policy::decide_scale(*s, now_);
-  if (more_ || in_fleet_ > 0) events_.push(now_ + ns(config_.scaler_interval_s), kLook, 0);
-}
-
 void Fleet::sample() {
   FleetSample s;
   s.at_s = static_cast<double>(now_) * 1e-9;
   s.waiting = static_cast<double>(waiting_);
   s.prefilling = static_cast<double>(prefilling_);
   s.decoding = static_cast<double>(in_fleet_ - waiting_ - prefilling_);
-  s.queued_s = policy::queued_ns(prefill_) * 1e-9 / (config_.prefill_engines * config_.prefill_ranks);
+  s.queued_s = policy::queued_ns(prefill_) * 1e-9 /
+               static_cast<double>(std::max<int64_t>(1, serving_prefill_) * config_.prefill_ranks);
   double most_r = 0, most_t = 0, sum_r = 0, sum_t = 0, n = 0;
   for (const policy::DecodeGroup& g : decode_.groups) {
     for (const policy::RankLoad& r : g.ranks) {
@@ -381,6 +374,8 @@ FleetResult Fleet::run() {
     events_.push(ns(f.at_s), kFail, static_cast<uint32_t>(i));
     if (f.for_s > 0) events_.push(ns(f.at_s + f.for_s), kRepair, static_cast<uint32_t>(i));
   }
+  for (size_t i = 0; i < config_.drains.size(); ++i)
+    events_.push(ns(config_.drains[i].at_s), kDrain, static_cast<uint32_t>(i));
   events_.push(0, kLook, 0);
   events_.push(0, kSample, 0);
   uint64_t hash = 0xcbf29ce484222325ull;
@@ -406,9 +401,12 @@ FleetResult Fleet::run() {
 void Fleet::finish(FleetResult* out) {
   // Everything was given back.
   const bool stuck = in_fleet_ > 0;
-  const bool may_stick = std::any_of(
-      config_.failures.begin(), config_.failures.end(),
-      [](const FailureEvent& f) { return f.for_s <= 0 && f.what != FailureEvent::What::kStoreNode; });
+  const bool may_stick = std::any_of(config_.failures.begin(), config_.failures.end(),
+                                     [](const FailureEvent& f) {
+                                       return f.for_s <= 0 && f.what != FailureEvent::What::kStoreNode;
+                                     }) ||
+                         std::any_of(config_.drains.begin(), config_.drains.end(),
+                                     [](const DrainOrder& d) { return d.back_s < 0; });
   if (!stuck) {
     check(policy::broken_invariant(decode_).empty(), "the decode books balance");
     for (const policy::DecodeGroup& g : decode_.groups)
@@ -420,12 +418,18 @@ void Fleet::finish(FleetResult* out) {
     check(may_stick, "every request ends");
   }
   check(out->hit_tokens <= out->perfect_tokens, "a hit is stored");
-  const double measured = config_.measure_s, decode_gpus = config_.decode_groups * config_.decode_ranks;
-  const double prefill_gpus = config_.prefill_engines * config_.prefill_ranks;
+  now_ = std::max(now_, end_ns_);
+  meter();
+  const double measured = config_.measure_s, span_ns = static_cast<double>(end_ns_ - warm_ns_);
+  constexpr double kNone = 1e-9;  // instances; a pool without any has no load
+  const double prefill_on = std::max(kNone, on_ns_[0] / span_ns),
+               decode_on = std::max(kNone, on_ns_[1] / span_ns);
+  const double decode_gpus = decode_on * config_.decode_ranks;
+  const double prefill_gpus = prefill_on * config_.prefill_ranks;
   out->measured_s = measured;
   out->gpus = decode_gpus + prefill_gpus;
-  out->prefill_busy = busy_prefill_ns_ * 1e-9 / measured / config_.prefill_engines;
-  out->decode_busy = busy_decode_ns_ * 1e-9 / measured / config_.decode_groups;
+  out->prefill_busy = busy_prefill_ns_ * 1e-9 / measured / prefill_on;
+  out->decode_busy = busy_decode_ns_ * 1e-9 / measured / decode_on;
   out->prefill_load = prefill_work_ns_ * 1e-9 / measured / prefill_gpus;
   out->output_per_s = decode_tokens_ / measured;
   const double steps = static_cast<double>(std::max<int64_t>(1, balance_steps_));
@@ -433,7 +437,7 @@ void Fleet::finish(FleetResult* out) {
   out->moe_lb = balance_steps_ > 0 ? moe_sum_ / steps : 1;
   out->requests_spread = spread_r_ / steps;
   out->tokens_spread = spread_t_ / steps;
-  out->store_busy = store_.busy_share(now_);
+  out->store_busy = store_.busy_share(stuck ? now_ : std::max(idle_from_ns_, end_ns_));
   if (rank_ns_ > 0) {
     out->mean_requests = requests_ns_ / rank_ns_;
     out->mean_tokens = tokens_ns_ / rank_ns_;

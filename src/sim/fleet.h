@@ -1,9 +1,10 @@
 // The fleet under a virtual clock: requests arrive, are admitted, wait in lines by length, are pulled by
 // prefill engines, read their prefix from the store, run in chunks, are handed to a decode rank that was
-// chosen early, and decode until they are done. Every decision is taken by policy/, the objects the live
-// fleet links: admission, hits, lines and quotas, chunk solver, prefill and decode balancers, transfer
-// machines, expert placement, autoscaler. Times come from cost models. Knows no clock: the same seed gives
-// the same result, byte for byte. Source: serving specification 14. Threads: one run, one thread.
+// chosen early, and decode until they are done. Instances fail, drain, start and follow the autoscaler. Every
+// decision is taken by policy/, the objects the live fleet links: admission, hits, lines and quotas, chunk
+// solver, prefill and decode balancers, transfer machines, expert placement, drain, re-sizing, autoscaler.
+// Times come from cost models. Knows no clock: the same seed gives the same result, byte for byte. Source:
+// serving specification 14. Threads: one run, one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "policy/autoscaler.h"
 #include "policy/cost_model.h"
 #include "policy/decode_balancer.h"
+#include "policy/drain.h"
 #include "policy/prefill_balancer.h"
 #include "sim/histogram.h"
 #include "sim/store_model.h"
@@ -38,10 +40,32 @@ struct DecodeCost {
 };
 
 struct FailureEvent {
-  enum class What : uint8_t { kStoreNode, kPrefillEngine, kDecodeGroup };
+  enum class What : uint8_t {
+    kStoreNode,
+    kPrefillEngine,
+    kDecodeGroup,
+    kDecodeGpu,  // of a group: all of it stops, and starts again with the GPUs that are left
+    kLink,       // a prefill engine's: nothing is sent meanwhile
+  };
   What what{};
   int which = 0;
   double at_s = 0, for_s = 0;  // for_s <= 0: until the end
+};
+
+// An instance is asked to leave, with grace (policy/drain.h). back_s after it has gone it serves again; < 0:
+// it does not come back.
+struct DrainOrder {
+  policy::EngineRole role = policy::EngineRole::kDecode;
+  int which = 0;
+  double at_s = 0, back_s = -1;
+};
+
+// The pools follow the autoscalers between their floors and the fleet's counts. Without it their advice is
+// only reported.
+struct AutoscaleConfig {
+  bool on = false;
+  int prefill_engines = 0, decode_groups = 0;  // that serve at the start; 0: all
+  double up_after_s = 30, down_after_s = 600;
 };
 
 struct FleetConfig {
@@ -73,6 +97,12 @@ struct FleetConfig {
   double deadline_s = 0;  // of the first token; 0: none
   double usd_per_gpu_hour = 4, other_usd_per_hour = 0;
   std::vector<FailureEvent> failures;
+  std::vector<DrainOrder> drains;
+  double drain_grace_s = 60;
+  double start_s = 120;  // an instance loads its weights and warms up
+  AutoscaleConfig autoscale;
+  double cancel_share = 0;          // of the requests whose client leaves,
+  double cancel_after_s = 5;        // after so long in the mean
   double scaler_interval_s = 1;     // autoscalers look this often (advisory)
   double sample_interval_s = 0.25;  // of the time series
   CacheRules cache;
@@ -93,6 +123,12 @@ struct FleetResult {
   int64_t arrived = 0, completed = 0, refused = 0, within_slo = 0, failed_over = 0;
   int64_t input_tokens = 0, output_tokens = 0, perfect_tokens = 0, hit_tokens = 0, computed_tokens = 0;
   int64_t good_output_tokens = 0;
+  int64_t cancelled = 0;
+  int64_t evicted_blocks = 0;          // of a trace, by the store for want of room
+  int64_t drained = 0, forwarded = 0;  // instances that left; requests they handed on while decoding
+  int64_t scaled_up = 0, scaled_down = 0, started = 0;
+  double longest_gap_s = 0;     // in the tokens of a request that moved while it decoded
+  int64_t most_moved_rows = 0;  // of a prompt that such a request had to run again
   int64_t unreadable_hits = 0, replayed_hits = 0;
   int64_t refusals[7] = {0, 0, 0, 0, 0, 0, 0};  // by policy::AdmitReason
   Histogram ttft_ns, tpot_ns, e2e_ns, queue_ns, fetch_ns;
@@ -107,7 +143,7 @@ struct FleetResult {
   // Live throughput per decode GPU over the balanced benchmark at the same mean load, and its three parts.
   double eta = 0, eta_time = 0, eta_step = 0, eta_mix = 0;
   double store_busy = 0;
-  double gpus = 0;
+  double gpus = 0;  // in the mean, those that start or drain among them
   double usd_per_million_output = 0, usd_per_request = 0;
   // Work done by the simulator itself, the warm-up included.
   int64_t events = 0, request_steps = 0, decode_steps = 0, prefill_steps = 0;

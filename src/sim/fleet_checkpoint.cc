@@ -25,6 +25,15 @@ void fields(R& r, V&& v) {
   v("hit_tokens", r.hit_tokens);
   v("computed_tokens", r.computed_tokens);
   v("good_output_tokens", r.good_output_tokens);
+  v("cancelled", r.cancelled);
+  v("evicted_blocks", r.evicted_blocks);
+  v("drained", r.drained);
+  v("forwarded", r.forwarded);
+  v("scaled_up", r.scaled_up);
+  v("scaled_down", r.scaled_down);
+  v("started", r.started);
+  v("longest_gap_s", r.longest_gap_s);
+  v("most_moved_rows", r.most_moved_rows);
   v("unreadable_hits", r.unreadable_hits);
   v("replayed_hits", r.replayed_hits);
   for (size_t i = 0; i < std::size(r.refusals); ++i) v(fmt::format("refusals_{}", i), r.refusals[i]);
@@ -147,14 +156,23 @@ std::string name_of(const DayConfig& c) {
   const FleetConfig& f = c.fleet;
   std::string mix;
   for (const SessionMix& m : c.workload.mix) mix += fmt::format("{}:{} ", m.shape.name, m.share);
+  std::string changes;
+  for (const FailureEvent& e : f.failures)
+    changes += fmt::format("fail {}:{}@{}+{} ", static_cast<int>(e.what), e.which, e.at_s, e.for_s);
+  for (const DrainOrder& d : f.drains)
+    changes += fmt::format("drain {}:{}@{}+{} ", static_cast<int>(d.role), d.which, d.at_s, d.back_s);
+  if (f.autoscale.on)
+    changes += fmt::format("autoscale {}/{} {}/{} ", f.autoscale.prefill_engines, f.autoscale.decode_groups,
+                           f.autoscale.up_after_s, f.autoscale.down_after_s);
+  if (f.cancel_share > 0) changes += fmt::format("cancel {}/{} ", f.cancel_share, f.cancel_after_s);
   return fmt::format(
       "seed {} windows {} warmup {} measure {} prefill {}x{} decode {}x{} spare {} rules {}/{} rate {} "
       "diurnal {} "
-      "ttl {} mix {}",
+      "ttl {} store {} mix {}{}",
       f.seed, c.windows, f.warmup_s, f.measure_s, f.prefill_engines, f.prefill_ranks, f.decode_groups,
       f.decode_ranks, f.spare_decode_groups, static_cast<int>(f.prefill_balancer.rule),
       static_cast<int>(f.decode_balancer.rule), c.workload.requests_per_s, c.workload.diurnal,
-      c.workload.ttl_s, mix);
+      c.workload.ttl_s, c.workload.capacity_bytes, mix, changes);
 }
 
 }  // namespace

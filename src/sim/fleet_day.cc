@@ -31,6 +31,15 @@ void add(FleetResult* t, const FleetResult& r) {
   t->hit_tokens += r.hit_tokens;
   t->computed_tokens += r.computed_tokens;
   t->good_output_tokens += r.good_output_tokens;
+  t->cancelled += r.cancelled;
+  t->evicted_blocks += r.evicted_blocks;
+  t->drained += r.drained;
+  t->forwarded += r.forwarded;
+  t->scaled_up += r.scaled_up;
+  t->scaled_down += r.scaled_down;
+  t->started += r.started;
+  t->longest_gap_s = std::max(t->longest_gap_s, r.longest_gap_s);
+  t->most_moved_rows = std::max(t->most_moved_rows, r.most_moved_rows);
   t->unreadable_hits += r.unreadable_hits;
   t->replayed_hits += r.replayed_hits;
   for (size_t i = 0; i < std::size(t->refusals); ++i) t->refusals[i] += r.refusals[i];

@@ -48,6 +48,12 @@ void Fleet::converse(Live* l, Begin begin) {
   for (int i = 0; i < 3; ++i) boxes[i]->swap(boxes_[i]);
 }
 
+void Fleet::cancel_hand_off(Live* l) {
+  converse(l, [&] { policy::apply(&l->control, policy::ControlEvent::kClientCancelled); });
+  check(policy::settled(l->control) && !l->source.pinned && !l->destination.reserved,
+        "nothing is held for a client that left");
+}
+
 // Chooses where it will decode when its prompt begins, so that layers can be sent as they come.
 void Fleet::reserve(uint32_t slot) {
   Live& l = live_[slot];
@@ -80,7 +86,7 @@ void Fleet::place(int group) {
 
 void Fleet::hand_off(uint32_t slot) {
   Live& l = live_[slot];
-  if (l.stage != Stage::kHandOff) return;
+  if (l.stage != Stage::kHandOff || l.ready_ns > now_) return;  // its link failed: it comes later
   if (l.group < 0) {
     reserve(slot);
     // No group is open: look again in a second.
@@ -90,7 +96,9 @@ void Fleet::hand_off(uint32_t slot) {
   if (l.decode_rank < 0) return;  // place() comes back to it
   converse(&l, [&] { policy::apply(&l.source, policy::SourceEvent::kComputed); });
   check(policy::may_emit(l.destination) && !l.source.pinned, "after the commit the destination owns");
+  const int engine = l.engine;
   join(slot);
+  drained(engine, policy::DrainTransferEnded{});
 }
 
 // The first token leaves with the hand-off; the rest comes in steps.
@@ -98,14 +106,19 @@ void Fleet::join(uint32_t slot) {
   Live& l = live_[slot];
   Group& g = groups_[at(l.group)];
   l.stage = Stage::kDecode;
-  l.first_token_ns = now_;
+  if (l.delivered == 0) l.first_token_ns = now_;
+  if (l.moved_ns > 0)
+    out_.longest_gap_s = std::max(out_.longest_gap_s, static_cast<double>(now_ - l.moved_ns) * 1e-9);
+  l.moved_ns = 0;
   converse(&l, [&] { policy::apply(&l.destination, policy::DestinationEvent::kEmit); });
   const double pace =
       std::max(1.0, config_.tokens_per_step * (1 + config_.tokens_spread * random_.roughly_normal()));
   const double steps = static_cast<double>(l.output - 1) / pace;
+  l.pace = static_cast<float>(pace);
+  l.begin_step = g.step + (g.stepping ? 1 : 0);
   g.endings.push(
-      {g.step + (g.stepping ? 1 : 0) + std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps))), slot,
-       l.generation});
+      {l.begin_step + std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps))), slot, l.generation});
+  if (g.draining) policy::apply(&g.drain, policy::DrainRequestStarted{});
   ++g.active;
   g.tokens += l.booked;
   policy::RankLoad& rank = g.ranks[at(l.decode_rank)];
@@ -119,14 +132,16 @@ void Fleet::start_decode(int group) {
   if (!g.up || g.active == 0) return;
   double slowest = 0, sum = 0;
   int64_t most_r = 0, most_t = 0;
-  for (const policy::RankLoad& r : g.ranks) {
+  const size_t gpus = static_cast<size_t>(g.instance.gpus);
+  for (size_t i = 0; i < gpus; ++i) {
+    const policy::RankLoad& r = g.ranks[i];
     const double cost = rank_cost(r);
     slowest = std::max(slowest, cost);
     sum += cost;
     most_r = std::max(most_r, r.requests);
     most_t = std::max(most_t, r.tokens);
   }
-  const double n = static_cast<double>(g.ranks.size()), balance = sum / n / slowest;
+  const double n = static_cast<double>(gpus), balance = sum / n / slowest;
   const double moe = moe_steps_[static_cast<size_t>(random_.bits() % moe_steps_.size())];
   const double step_ns = slowest * moe;
   g.stepping = true;
@@ -161,8 +176,27 @@ void Fleet::end_decode(int group) {
     if (!g.endings.empty()) __builtin_prefetch(&live_[g.endings.top().slot]);
     if (live_[e.slot].generation == e.generation) complete(e.slot);
   }
+  if (g.draining) advance_drain(true, group);
   place(group);
   start_decode(group);
+}
+
+// What it had of its rank's steps.
+void Fleet::leave_group(uint32_t slot) {
+  Live& l = live_[slot];
+  Group& g = groups_[at(l.group)];
+  policy::RankLoad& rank = g.ranks[at(l.decode_rank)];
+  --rank.requests;
+  rank.tokens -= l.booked;
+  --g.active;
+  g.tokens -= l.booked;
+}
+
+// Something of a draining prefill engine is over.
+void Fleet::drained(int engine, const policy::DrainEvent& event) {
+  if (engine < 0 || !engines_[at(engine)].draining) return;
+  policy::apply(&engines_[at(engine)].drain, event);
+  advance_drain(false, engine);
 }
 
 void Fleet::complete(uint32_t slot) {
@@ -173,27 +207,25 @@ void Fleet::complete(uint32_t slot) {
         "a finished hand-off is settled");
   check(!l.source.pinned && !l.destination.reserved, "nothing stays pinned");
   ++out_.events;  // a completion, found at the end of a step
-  Group& g = groups_[at(group)];
-  policy::RankLoad& rank = g.ranks[at(l.decode_rank)];
-  --rank.requests;
-  rank.tokens -= l.booked;
-  --g.active;
-  g.tokens -= l.booked;
+  leave_group(slot);
+  if (groups_[at(group)].draining) policy::apply(&groups_[at(group)].drain, policy::DrainRequestEnded{});
   release(slot);
+  const int64_t output = l.output + l.delivered;
+  check(output == l.asked, "every token is delivered once");
   policy::apply(&admission_,
                 policy::AdmissionReleased{policy::TenantId{l.tenant}, now_, l.input + l.output, 0});
   if (measuring() && now_ <= end_ns_) {
     const int64_t ttft = l.first_token_ns - l.arrived_ns;
-    const int64_t tpot = (now_ - l.first_token_ns) / std::max<int64_t>(1, l.output - 1);
+    const int64_t tpot = (now_ - l.first_token_ns) / std::max<int64_t>(1, output - 1);
     out_.ttft_ns.add(ttft);
     out_.tpot_ns.add(tpot);
     out_.e2e_ns.add(now_ - l.arrived_ns);
     ++out_.completed;
-    out_.output_tokens += l.output;
+    out_.output_tokens += output;
     const bool good = static_cast<double>(ttft) <= config_.ttft_slo_s * 1e9 &&
                       static_cast<double>(tpot) <= config_.tpot_slo_ms * 1e6;
     out_.within_slo += good;
-    if (good) out_.good_output_tokens += l.output;
+    if (good) out_.good_output_tokens += output;
   }
   free_slot(slot);
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/failover.h"
 #include "policy/transfer.h"
 #include "sim/event_queue.h"
 #include "sim/fleet.h"
@@ -20,6 +21,10 @@ enum Kind : uint16_t {
   kDecodeStep,
   kFail,
   kRepair,
+  kStart,      // part: 1 of decode; an instance has loaded
+  kDrain,      // an order's time has come
+  kDrainTick,  // part: 1 of decode; the grace is over
+  kCancel,
   kLook,  // autoscalers
   kSample,
 };
@@ -39,6 +44,12 @@ struct Live {
   int8_t tier = 0;
   bool counted = false;  // arrived in the measured part
   bool prefilled = false;
+  bool begun = false;      // a chunk of its prompt was planned here
+  int32_t delivered = 0;   // tokens of earlier attempts, part of `input` now
+  int32_t asked = 0;       // tokens in all
+  float pace = 1;          // tokens per decode step
+  int64_t begin_step = 0;  // of the group, when it joined
+  int64_t moved_ns = 0;    // it stopped decoding somewhere else; 0: it did not
   policy::ControlState control;
   policy::SourceState source;
   policy::DestinationState destination;
@@ -53,10 +64,21 @@ struct EngineRank {
   std::deque<uint32_t> queue;  // slots, in the order they were pulled
   double outstanding_ns = 0;
 };
-struct Engine {
+// What engines and groups have in common: whether they are there.
+struct Instance {
+  bool up = true;  // runs steps
+  bool stepping = false;
+  bool off = false;     // no machine
+  bool failed = false;  // comes back by its repair alone
+  bool starting = false, draining = false;
+  uint32_t life = 0;  // of its timers: those of an earlier life are void
+  double back_s = -1;
+  policy::DrainState drain;
+};
+struct Engine : Instance {
   std::vector<EngineRank> ranks;
   std::vector<Chunk> running;
-  bool stepping = false, hungry = false, up = true;
+  bool hungry = false;
   int64_t wake_ns = INT64_MAX, link_free_ns = 0;
   int64_t step_began_ns = 0;
   uint32_t generation = 0;
@@ -67,11 +89,12 @@ struct Ending {
   uint32_t slot = 0, generation = 0;
   bool operator>(const Ending& o) const { return step != o.step ? step > o.step : slot > o.slot; }
 };
-struct Group {
+struct Group : Instance {
   std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
   int64_t step = 0, active = 0, tokens = 0;
   std::vector<policy::RankLoad> ranks;  // what really decodes, without what is only booked
-  bool stepping = false, up = true;
+  bool spare = false;
+  policy::InstanceState instance;  // its GPUs
   int64_t step_began_ns = 0;
   uint32_t generation = 0;
 };
@@ -89,13 +112,33 @@ class Fleet {
   bool admit(const SimRequest& r, double work_ns, double fetch_ns, int tier);
   uint32_t take_slot();
   void free_slot(uint32_t slot);
-  void fail(const FailureEvent& f);
-  void repair(const FailureEvent& f);
-  void look();
   void sample();
   void finish(FleetResult* out);
   void check(bool ok, const char* what);
   bool measuring() const { return now_ >= warm_ns_; }
+
+  // fleet_change.cc
+  void fail(const FailureEvent& f);
+  void fail_prefill(int engine);
+  void fail_decode(int group);
+  void fail_link(int engine, double for_s);
+  void repair(const FailureEvent& f);
+  void order_start(bool decode, int i, double after_s);
+  void start(bool decode, int i);
+  void begin_drain(bool decode, int i, double back_s);
+  void advance_drain(bool decode, int i);
+  void hand_back(int engine, bool begun);
+  void hand_on(int group, bool decoding);
+  void gone(bool decode, int i);
+  void cancel(uint32_t slot);
+  void look();
+  void scale(bool decode, policy::ScalerState* scaler);
+  void meter();
+  Instance& instance(bool decode, int i) {
+    return decode ? static_cast<Instance&>(groups_[static_cast<size_t>(i)])
+                  : static_cast<Instance&>(engines_[static_cast<size_t>(i)]);
+  }
+  int serving(bool decode) const;
 
   // fleet_prefill.cc
   void offer_work();
@@ -109,6 +152,7 @@ class Fleet {
   void prompt_done(int engine, uint32_t slot);
   int push_engine(const SimRequest& r, double work_ns, int64_t start, double cold_ns, int* previous);
   void requeue(uint32_t slot);
+  void take_with(Live* l);
 
   // fleet_decode.cc
   void reserve(uint32_t slot);
@@ -118,6 +162,9 @@ class Fleet {
   void start_decode(int group);
   void end_decode(int group);
   void complete(uint32_t slot);
+  void leave_group(uint32_t slot);
+  void cancel_hand_off(Live* l);
+  void drained(int engine, const policy::DrainEvent& event);
   void release(uint32_t slot);
   template <typename Begin>
   void converse(Live* r, Begin begin);
@@ -146,6 +193,9 @@ class Fleet {
   bool more_ = false, ended_ = false;
   int64_t now_ = 0, warm_ns_ = 0, end_ns_ = 0;
   int64_t in_fleet_ = 0, waiting_ = 0, prefilling_ = 0;
+  int64_t serving_prefill_ = 0;                // engines that take work
+  double on_[2] = {0, 0}, on_ns_[2] = {0, 0};  // instances with machines: prefill, decode; over measured time
+  int64_t metered_ns_ = 0, idle_from_ns_ = 0;
   FleetResult out_;
   double busy_prefill_ns_ = 0, busy_decode_ns_ = 0;
   double balance_sum_ = 0, moe_sum_ = 0, spread_r_ = 0, spread_t_ = 0;

@@ -85,6 +85,11 @@ bool Fleet::plan_chunk(int engine, EngineRank* rank, size_t i, double left_ns, b
   if (rows <= 0 || (whole && rows < remaining)) return false;
   const double cost = policy::rows_cost_ns(config_.prefill, rows, l.position);
   engines_[at(engine)].running.push_back({slot, l.generation, rows, cost});
+  if (!l.begun) {
+    l.begun = true;
+    if (engines_[at(engine)].draining)
+      policy::apply(&engines_[at(engine)].drain, policy::DrainRequestStarted{});
+  }
   *used += cost;
   return true;
 }
@@ -159,7 +164,8 @@ void Fleet::end_prefill(int engine) {
   }
   for (const Chunk& c : e.running) {
     Live& l = live_[c.slot];
-    check(l.generation == c.generation && l.engine == engine, "a chunk belongs to its engine's request");
+    if (l.generation != c.generation) continue;  // cancelled meanwhile
+    check(l.engine == engine, "a chunk belongs to its engine's request");
     l.position += c.rows;
     if (measuring() && !ended_) {
       out_.computed_tokens += c.rows;
@@ -177,6 +183,7 @@ void Fleet::end_prefill(int engine) {
     prompt_done(engine, c.slot);
   }
   e.running.clear();
+  if (e.draining) advance_drain(false, engine);
   pull_all(engine);
   start_prefill(engine);
 }
@@ -188,6 +195,10 @@ void Fleet::prompt_done(int engine, uint32_t slot) {
   Live& l = live_[slot];
   l.stage = Stage::kHandOff;
   l.prefilled = true;
+  if (e.draining) {
+    policy::apply(&e.drain, policy::DrainTransferBegan{});
+    policy::apply(&e.drain, policy::DrainRequestEnded{});
+  }
   --prefilling_;
   const double last_rows = static_cast<double>(std::min<int64_t>(l.input, 16384));
   const double bytes = static_cast<double>(config_.state_bytes) +
@@ -211,28 +222,53 @@ int Fleet::push_engine(const SimRequest& r, double work_ns, int64_t start, doubl
   return policy::decide_push(prefill_, offers);
 }
 
+// The tokens a request has had are part of its prompt elsewhere.
+void Fleet::take_with(Live* l) {
+  const int64_t steps = groups_[at(l->group)].step - l->begin_step;
+  const int64_t done = 1 + static_cast<int64_t>(static_cast<double>(steps) * static_cast<double>(l->pace));
+  const int64_t had = std::clamp<int64_t>(done, 0, l->output - 1);
+  l->delivered += static_cast<int32_t>(had);
+  l->input += had;
+  l->output -= had;
+  l->position = l->input;
+  l->moved_ns = now_;
+}
+
 // Back to the lines with what is stored of it: whole blocks of what was computed.
 void Fleet::requeue(uint32_t slot) {
   Live& l = live_[slot];
   check(l.stage != Stage::kWaiting && l.stage != Stage::kNone, "only a request that is somewhere comes back");
+  const bool decoded = l.stage == Stage::kDecode;
+  const int was_engine = l.engine;
+  if (decoded) take_with(&l);
   if (l.group >= 0) {
     const int group = l.group;
+    const bool waited = l.decode_rank >= 0 && !decoded;
     release(slot);
+    if (groups_[at(group)].draining && waited)
+      policy::apply(&groups_[at(group)].drain, policy::DrainRequestForwarded{true});
     place(group);  // there may be room now, and no step of the group to find it
   }
+  if (l.stage == Stage::kHandOff) drained(was_engine, policy::DrainTransferEnded{});
   if (l.stage == Stage::kPrefill) {
     policy::apply(&prefill_, policy::PrefillRan{l.engine, l.tier, l.unbooked_ns, true});
     --prefilling_;
   }
   ++l.generation;
-  ++out_.failed_over;
   const int64_t kept =
       std::max<int64_t>(0, std::min(l.position, l.input - config_.cache.replay.cap_tokens()));
   l.position = kept / config_.cache.replay.window_tokens * config_.cache.replay.window_tokens;
   l.stage = Stage::kWaiting;
   l.engine = l.rank = -1;
   l.ready_ns = now_;
-  l.prefilled = false;
+  l.prefilled = l.begun = false;
+  if (config_.shared_store && l.position > 0) {
+    const int64_t ready =
+        store_.read(l.home, static_cast<double>(l.position * config_.kv_bytes_per_token), now_);
+    if (ready >= 0) l.ready_ns = ready;
+    if (ready < 0) l.position = 0;  // too few nodes: all of it again
+  }
+  if (decoded) out_.most_moved_rows = std::max(out_.most_moved_rows, l.input - l.position);
   l.work_ns = l.unbooked_ns = policy::rows_cost_ns(config_.prefill, l.input - l.position, l.position);
   ++waiting_;
   policy::apply(&prefill_,

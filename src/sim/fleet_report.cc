@@ -74,6 +74,18 @@ std::vector<Row> rows(const FleetReport& report) {
       fmt::format("{} GPUs at {:g} USD/h", pretty(r.gpus), report.config.usd_per_gpu_hour));
   row("cost per request", fmt::format("{} USD", pretty(r.usd_per_request)));
   if (r.failed_over > 0) row("moved after a failure", pretty(static_cast<double>(r.failed_over)));
+  if (r.cancelled > 0) row("cancelled", pretty(static_cast<double>(r.cancelled)), "the client left");
+  if (r.drained > 0)
+    row("instances that left with grace", pretty(static_cast<double>(r.drained)),
+        fmt::format("{} requests handed on while they decoded", r.forwarded));
+  if (r.forwarded > 0)
+    row("longest gap in a moved request", fmt::format("{:.3f} s", r.longest_gap_s),
+        fmt::format("{} rows run again at most", r.most_moved_rows));
+  if (report.config.autoscale.on)
+    row("started / sent away by the autoscaler", fmt::format("{} / {}", r.scaled_up, r.scaled_down),
+        fmt::format("{} GPUs in the mean", pretty(r.gpus)));
+  if (r.evicted_blocks > 0)
+    row("blocks evicted for want of room", pretty(static_cast<double>(r.evicted_blocks)), "of the trace");
   if (r.unreadable_hits > 0)
     row("hits that could not be read", pretty(static_cast<double>(r.unreadable_hits)));
   row("events", pretty(static_cast<double>(r.events)), fmt::format("log {:016x}", r.log_hash));
@@ -182,6 +194,8 @@ json report_json(const FleetReport& report) {
               {"refused", r.refused},
               {"within_slo", r.within_slo},
               {"failed_over", r.failed_over},
+              {"cancelled", r.cancelled},
+              {"forwarded", r.forwarded},
               {"unreadable_hits", r.unreadable_hits}}},
             {"tokens",
              {{"input", r.input_tokens},
@@ -222,6 +236,13 @@ json report_json(const FleetReport& report) {
               {"prefill_steps", r.prefill_steps},
               {"log_hash", fmt::format("{:016x}", r.log_hash)}}},
             {"invariants", r.broken.empty() ? "held" : r.broken}};
+  j["changes"] = {{"drained", r.drained},
+                  {"scaled_up", r.scaled_up},
+                  {"scaled_down", r.scaled_down},
+                  {"started", r.started},
+                  {"longest_gap_s", r.longest_gap_s},
+                  {"most_moved_rows", r.most_moved_rows},
+                  {"evicted_blocks", r.evicted_blocks}};
   for (size_t i = 1; i < std::size(r.refusals); ++i) {
     j["refusals"][policy::name(static_cast<policy::AdmitReason>(i))] = r.refusals[i];
   }

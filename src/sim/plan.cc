@@ -90,7 +90,8 @@ class Planning {
     f.batch_budget_ns = static_cast<int64_t>(budget_ms * 1e6);
     FleetResult r;
     if (config_.trace != nullptr) {
-      Workload w(config_.trace, ttl_s, config_.workload.window_ttl_s, config_.trace_speed);
+      Workload w(config_.trace, ttl_s, config_.workload.window_ttl_s, config_.trace_speed,
+                 config_.trace_capacity_blocks);
       r = run_fleet(f, &w);
     } else {
       WorkloadConfig c = config_.workload;
@@ -113,6 +114,8 @@ class Planning {
     const double fresh_per_s =
         static_cast<double>(r.input_tokens - r.hit_tokens) / r.measured_s + r.output_per_s;
     p.store_bytes = fresh_per_s * static_cast<double>(f.kv_bytes_per_token) * 1.2 * ttl_s;
+    if (const double most = config_.workload.capacity_bytes; most > 0)
+      p.store_bytes = std::min(p.store_bytes, 1.2 * most);
     p.usd_per_hour = r.gpus * f.usd_per_gpu_hour + f.other_usd_per_hour +
                      p.store_bytes / kPiB * config_.usd_per_pib_month / 730;
     p.meets = r.broken.empty() && r.completed > 0 && p.ttft_s <= f.ttft_slo_s && p.goodput >= config_.goodput;

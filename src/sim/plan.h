@@ -16,8 +16,9 @@ struct PlanConfig {
   WorkloadConfig workload;
   const Trace* trace = nullptr;  // instead of the workload
   double trace_speed = 1;
-  double quantile = 0.99;  // of the first token that must be within fleet.ttft_slo_s
-  double goodput = 0.95;   // of the requests within both objectives
+  int64_t trace_capacity_blocks = 0;  // see Workload
+  double quantile = 0.99;             // of the first token that must be within fleet.ttft_slo_s
+  double goodput = 0.95;              // of the requests within both objectives
   int most_prefill = 4096, most_decode = 256;
   std::vector<double> ttls_s;      // to compare; empty: the workload's
   std::vector<double> budgets_ms;  // of a prefill step, to compare; empty: the fleet's

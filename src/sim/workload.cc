@@ -50,10 +50,44 @@ Workload::Workload(const WorkloadConfig& config, uint64_t seed, double start_of_
     k.share_upto = upto += m.share / shares;
   }
   kinds_.back().share_upto = 2;
+  if (config.capacity_bytes <= 0 || resident_bytes(config_.ttl_s) <= config.capacity_bytes) return;
+  double fits = 0, beyond = config_.ttl_s;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = 0.5 * (fits + beyond);
+    (resident_bytes(middle) <= config.capacity_bytes ? fits : beyond) = middle;
+  }
+  config_.ttl_s = fits;
 }
 
-Workload::Workload(const Trace* trace, double ttl_s, double window_ttl_s, double speed)
-    : random_(1), trace_(trace), speed_(speed), blocks_(whole(ttl_s)), windows_(whole(window_ttl_s)) {}
+// What lies in the store at a moment if everything stays kept_s after its last use: requests per second times
+// the size of what each leaves times how long that stays the last of its session.
+double Workload::resident_bytes(double kept_s) const {
+  double bytes = 0, before = 0;
+  for (const Kind& k : kinds_) {
+    double stays_s = 0;
+    for (double gap : k.gaps_s) stays_s += std::min(gap, kept_s) / static_cast<double>(k.gaps_s.size());
+    double token_seconds = 0;
+    for (size_t i = 0; i < k.turns.size(); ++i) {
+      const bool last = i + 1 == k.turns.size() || k.turns[i + 1].first;
+      token_seconds += static_cast<double>(k.turns[i].input + k.turns[i].output - k.turns[i].system) *
+                       (last ? kept_s : stays_s);
+    }
+    const double share = std::min(1.0, k.share_upto) - before;
+    before = std::min(1.0, k.share_upto);
+    bytes += share * config_.requests_per_s * token_seconds / static_cast<double>(k.turns.size()) *
+             config_.kv_bytes_per_token;
+  }
+  return bytes;
+}
+
+Workload::Workload(const Trace* trace, double ttl_s, double window_ttl_s, double speed,
+                   int64_t capacity_blocks)
+    : random_(1),
+      trace_(trace),
+      speed_(speed),
+      blocks_(whole(ttl_s)),
+      windows_(whole(window_ttl_s)),
+      capacity_blocks_(capacity_blocks) {}
 
 void Workload::play(const SessionMix& mix, int sessions, Random* random) {
   const SessionShape& g = mix.shape;
@@ -141,6 +175,7 @@ bool Workload::next_of_trace(SimRequest* out) {
     if (windows_.contains(ids[i - 1], out->arrival_ns)) out->windows[kept++] = i * trace_->block_tokens;
   }
   for (uint32_t i = r.id_count; i-- > 0;) blocks_.put(ids[i], out->arrival_ns);
+  while (capacity_blocks_ > 0 && blocks_.size() > capacity_blocks_) evicted_ += blocks_.evict_oldest();
   if (full > 0) windows_.put(ids[full - 1], out->arrival_ns);
   out->home = r.id_count > 0 ? ids[0] * 0x9E3779B97F4A7C15ull : at_ * 0x9E3779B97F4A7C15ull;
   return true;

@@ -32,6 +32,10 @@ struct WorkloadConfig {
   double ttl_s = 259200;  // blocks, since the last use
   double window_ttl_s = 600;
   int sessions = 400;  // played per kind
+  // What the store can hold; 0: everything until its time is over. When it is full, what was used longest ago
+  // goes: a prefix is kept for the time in which a store that size turns over once.
+  double capacity_bytes = 0;
+  double kv_bytes_per_token = 890;
 };
 SessionMix agent_mix();
 SessionMix chat_mix();
@@ -53,12 +57,16 @@ class Workload {
  public:
   Workload(const WorkloadConfig& config, uint64_t seed, double start_of_day_s);
   // The trace must live as long as the workload.
-  Workload(const Trace* trace, double ttl_s, double window_ttl_s, double speed);
+  // `capacity_blocks` of the trace: the store's; what was used longest ago goes first. 0: no limit.
+  Workload(const Trace* trace, double ttl_s, double window_ttl_s, double speed, int64_t capacity_blocks = 0);
   // The next request in time, or false at the end (of a trace).
   bool next(SimRequest* out);
   // Of the generators: mean input and output per request.
   double mean_input() const { return mean_input_; }
   double mean_output() const { return mean_output_; }
+  // How long a prefix is kept after its last use (generators): the time to live, or what the capacity allows.
+  double kept_s() const { return config_.ttl_s; }
+  int64_t evicted_blocks() const { return evicted_; }  // of a trace, for want of room
 
  private:
   struct Turn {
@@ -72,6 +80,7 @@ class Workload {
     SessionMix mix;
   };
   void play(const SessionMix& mix, int sessions, Random* random);
+  double resident_bytes(double kept_s) const;
   bool next_of_trace(SimRequest* out);
   double rate_at(double now_s) const;
 
@@ -84,6 +93,7 @@ class Workload {
   size_t at_ = 0;
   double speed_ = 1;
   BlockStore blocks_, windows_;
+  int64_t capacity_blocks_ = 0, evicted_ = 0;
 };
 
 }  // namespace deepinfer::sim

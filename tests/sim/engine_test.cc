@@ -62,5 +62,73 @@ TEST(EngineSim, WhatCanNeverRunEndsAndBadConfigurationsAreRefused) {
   EXPECT_EQ(run_engine(bad, trace_of("0,1,1,\n")).status().code(), Code::kInvalidConfig);
 }
 
+// Steps of 21 ms and requests that arrive while the next step is planned already, or not yet.
+TEST(EngineSim, StepsArePlannedAheadAsTheServerDoes) {
+  EngineSimConfig c = small_engine();
+  c.record_plans = c.record_requests = true;
+  c.scheduler.cost = {0, 0, 0, 20'000'000, 0, 0, 0};  // every step 20 ms
+  const Trace early = trace_of("0,100,50,\n102,100,2,\n"), late = trace_of("0,100,50,\n117,100,2,\n");
+  // Long steps: the next is planned when three quarters are over, at 115 ms.
+  auto a = run_engine(c, early), b = run_engine(c, late);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_NEAR(static_cast<double>(a->times[0].first_token_ns), 140e6, 10);  // in the step from 120 ms
+  EXPECT_NEAR(static_cast<double>(b->times[0].first_token_ns), 160e6, 10);  // in the one after
+  // With one step at a time both are in the next.
+  c.scheduler.max_in_flight = 1;
+  auto d = run_engine(c, late);
+  ASSERT_TRUE(d.ok());
+  EXPECT_NEAR(static_cast<double>(d->times[0].first_token_ns), 140e6, 10);
+  EXPECT_EQ(a->broken + b->broken + d->broken, "");
+}
+
+TEST(EngineSim, TurnsWaitForTheirAnswersAndHitWhatTheyLeft) {
+  EngineSimConfig c = small_engine();
+  c.record_requests = true;
+  c.host_ns = 500'000;
+  c.submit_ns = 200'000;
+  EngineWork w;
+  w.arrivals = {{1'000'000, -1, 640, 257}, {3'000'000, 0, 1280, 3}};
+  auto key = [](int64_t n) { return policy::BlockKey{{9, static_cast<uint64_t>(n), 0, 0}}; };
+  w.prompt_keys = [&](size_t i) {
+    std::vector<policy::BlockKey> keys;
+    for (int64_t b = 0; b < w.arrivals[i].input_tokens / 128; ++b) keys.push_back(key(b));
+    return keys;
+  };
+  w.output_key = [&](size_t, int64_t n) { return key(5 + n); };
+  auto r = run_engine(c, w);
+  ASSERT_TRUE(r.ok());
+  ASSERT_EQ(r->broken, "");
+  ASSERT_EQ(r->times.size(), 2u);
+  EXPECT_EQ(r->times[1].arrived_ns, r->times[0].end_ns + 3'000'000);
+  EXPECT_GE(r->hit_tokens, 640);  // its own prompt and what was generated of it
+  // 1 ms of a step, 0.02 ms per row, half a millisecond between steps.
+  EXPECT_NEAR(static_cast<double>(r->times[0].first_token_ns - r->times[0].arrived_ns), 14.5e6, 10);
+  w.arrivals[0].after = 1;
+  EXPECT_EQ(run_engine(c, w).status().code(), Code::kInvalidArgument);
+}
+
+TEST(EngineSim, AChangedLogIsNoticed) {
+  policy::SchedulerConfig config = small_engine().scheduler;
+  policy::SchedulerState state = policy::make_scheduler(config).value();
+  std::vector<policy::Event> log;
+  auto give = [&](policy::Event e) {
+    policy::apply(&state, e);
+    log.push_back(std::move(e));
+  };
+  for (uint64_t i = 1; i <= 3; ++i) {
+    policy::Arrived a;
+    a.seq = policy::SeqId{i};
+    a.prompt_tokens = 300 * static_cast<int64_t>(i);
+    a.max_new_tokens = 4;
+    give(a);
+  }
+  give(policy::PlanAdopted{policy::decide(state, {0, 0}), 0});
+  auto same = replay_log(config, log);
+  ASSERT_TRUE(same.ok());
+  EXPECT_EQ(*same, 1);
+  std::get<policy::PlanAdopted>(log.back()).plan.runs.back().rows -= 1;
+  EXPECT_EQ(replay_log(config, log).status().code(), Code::kInvalidData);
+}
+
 }  // namespace
 }  // namespace deepinfer::sim
