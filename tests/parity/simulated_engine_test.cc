@@ -1,0 +1,139 @@
+// The simulator's engine and the serving engine decide alike: the log of a live run is planned again by a
+// fresh scheduler, and the same work, one request at a time, takes the simulator the same steps, hits and
+// rows. The figures of `deepinfer bench simulated` follow from such a log.
+#include "apps/bench_simulated.h"
+#include "apps/load_run.h"
+#include "serving_fixture.h"
+
+namespace deepinfer::parity {
+namespace {
+
+EngineConfig config_of(std::vector<policy::Event>* log) {
+  EngineConfig c = test_config(200);
+  c.snapshot_slots = 16;
+  c.max_running = 8;
+  c.drafts = 0;
+  c.interactive_budget_ns = c.batch_budget_ns = 60'000'000'000;  // chunks that no measured cost can move
+  c.weights_digest = "t0";
+  c.on_policy_event = [log](const policy::Event& e) { log->push_back(e); };
+  return c;
+}
+
+// Sessions whose turns share a beginning and go on from their answers.
+Workload sessions(int64_t count, int64_t turns) {
+  LoadSpec s;
+  s.kind = LoadKind::kChat;
+  s.sessions = count;
+  s.shrink = 8;
+  s.context_tokens = 1000;
+  for (int32_t id = 10; id < 60; ++id) s.ids.push_back(id);
+  Workload w = make_workload(s).value();
+  for (LoadSession& session : w.sessions)
+    session.turns.resize(std::min(session.turns.size(), static_cast<size_t>(turns)));
+  return w;
+}
+
+RecordedRun record(const Workload& work, int64_t concurrency, int64_t rate_ns = 0) {
+  RecordedRun run;
+  Server s("t0", config_of(&run.log));
+  run.scheduler = s.engine->scheduler();
+  run.concurrency = concurrency;
+  Workload timed = work;
+  for (size_t i = 0; i < timed.sessions.size(); ++i)
+    timed.sessions[i].start_ns = rate_ns * static_cast<int64_t>(i);
+  DriveOptions drive;
+  drive.concurrency = concurrency;
+  run.result = run_load(s.engine.get(), timed, drive).value();
+  s.engine.reset();
+  return run;
+}
+
+TEST(SimulatedEngine, AloneItTakesTheSameStepsAndHits) {
+  const RecordedRun run = record(sessions(3, 3), 1);
+  int64_t cached = 0, rows = 0, launched = 0;
+  for (const RequestRecord& r : run.result.requests) {
+    ASSERT_TRUE(r.well()) << r.message;
+    cached += r.cached_tokens;
+  }
+  ASSERT_GT(cached, 0);
+  for (const policy::Event& e : run.log) {
+    const auto* plan = std::get_if<policy::PlanAdopted>(&e);
+    if (plan == nullptr || !plan->plan.launches()) continue;
+    ++launched;
+    for (const policy::RowRun& r : plan->plan.runs) rows += r.rows;
+  }
+  sim::EngineSimConfig c;
+  c.scheduler = run.scheduler;
+  c.scheduler.cost = fit_costs(run).model;
+  auto r = sim::run_engine(c, work_of(run));
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  ASSERT_EQ(r->broken, "");
+  EXPECT_EQ(r->completed, static_cast<int64_t>(run.result.requests.size()));
+  EXPECT_EQ(r->hit_tokens, cached);
+  EXPECT_EQ(r->steps, launched);
+  EXPECT_EQ(r->output_tokens, run.result.after.output_tokens);
+  EXPECT_EQ(rows, r->input_tokens - r->hit_tokens + r->output_tokens - r->completed);
+}
+
+TEST(SimulatedEngine, LogsOfLiveRunsArePlannedAgain) {
+  for (int64_t concurrency : {0, 1, 5}) {
+    const RecordedRun run = record(sessions(8, 2), concurrency, 3'000'000);
+    auto plans = sim::replay_log(run.scheduler, run.log);
+    ASSERT_TRUE(plans.ok()) << plans.status().to_string();
+    EXPECT_GE(*plans, run.result.after.steps);
+  }
+}
+
+TEST(SimulatedEngine, RoundsAreComparedWithoutLosingRequests) {
+  const Workload work = sessions(6, 2);
+  const auto rounds = compare_rounds({record(work, 3), record(work, 3)});
+  ASSERT_TRUE(rounds.ok()) << rounds.status().to_string();
+  for (const SimulatedRound& r : *rounds) {
+    EXPECT_EQ(r.measured.requests, 12);
+    for (const Latency& l : {r.own, r.other, r.calibrated}) {
+      EXPECT_EQ(l.requests, 12);
+      EXPECT_GT(l.ttft_p50_ms, 0);
+      EXPECT_GT(l.tpot_p50_ms, 0);
+    }
+    EXPECT_GT(r.costs.steps, 20);
+    EXPECT_NEAR(r.costs.tokens_per_step, 1, 1e-9);  // no drafts
+    EXPECT_GT(r.plans, 20);
+  }
+  const auto j = to_json(*rounds);
+  EXPECT_GT(j["simulated"]["ttft_ratio"].get<double>(), 0);
+  EXPECT_NE(to_table(*rounds).find("2 rounds of 12 requests"), std::string::npos);
+}
+
+// Steps that cost exactly what a model says are fitted to that model, and the simulated run with it repeats
+// their times.
+TEST(SimulatedEngine, CostsAreThoseTheStepsShowed) {
+  RecordedRun run = record(sessions(6, 2), 3);
+  const policy::CostModel truth{2.0, 3.0, 40'000, 900'000, 0, 0, 0};
+  std::map<policy::StepId, double> costs;
+  for (policy::Event& e : run.log) {
+    if (const auto* a = std::get_if<policy::PlanAdopted>(&e)) {
+      costs[a->plan.step] = policy::predict_ns(truth, a->plan.sample);
+    } else if (auto* f = std::get_if<policy::StepFinished>(&e)) {
+      f->measured_ns = costs.at(f->step);
+      f->exclude_from_fit = false;
+    }
+  }
+  const FittedCosts fit = fit_costs(run);
+  ASSERT_TRUE(fit.fitted);
+  EXPECT_LT(fit.median_error, 1e-6);
+  policy::CostSample probe;
+  policy::add_rows(&probe, 96, 100, 40);
+  policy::add_rows(&probe, 1, 300, 1);
+  EXPECT_NEAR(policy::predict_ns(fit.model, probe), policy::predict_ns(truth, probe),
+              1e-3 * policy::predict_ns(truth, probe));
+  const auto j = costs_json(fit);
+  const double one = j["decode"]["fixed_ns"].get<double>() - fit.host_ns +
+                     j["decode"]["per_request_ns"].get<double>() +
+                     300 * j["decode"]["per_token_ns"].get<double>();
+  policy::CostSample row;
+  policy::add_rows(&row, 1, 300, 1);
+  EXPECT_NEAR(one, policy::predict_ns(fit.model, row), 1e-3 * one + 2 * fit.model.g_decoder);
+}
+
+}  // namespace
+}  // namespace deepinfer::parity
