@@ -8,6 +8,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "kernels/attend_bf16.h"
 #include "kernels/attention-inl.h"
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
@@ -100,6 +101,9 @@ const Kernels<float>& bf16_table() {
         return plain.linear_prepared(w, x, stride, rows, T, row0, row1, y, ldy, out);
       bf16::linear_prepared(w, x, stride, rows, T, row0, row1, y, ldy, out, plain);
     };
+    t.attend = [](const float* q, const float* rows, int64_t n, int64_t D, int heads, double scale,
+                  const float* sink, float* scratch,
+                  float* out) { bf16::attend(q, rows, n, D, heads, scale, sink, scratch, out, plain); };
     return t;
   }();
   return table;

@@ -162,6 +162,11 @@ inline bool multiplies_bf16(const std::string& level, WeightFormat f, int64_t co
          (f == WeightFormat::kBF16 || f == WeightFormat::kFp8Tile32 || f == WeightFormat::kFp8Row32);
 }
 
+// Whether a level runs attention of this width on its bf16 instruction, for bf16 queries and rows.
+inline bool attends_bf16(const std::string& level, int64_t D) {
+  return level == "AVX3_ZEN4" && D % 32 == 0;
+}
+
 // Levels that fuse a multiply with an add share one arithmetic, those that cannot share another.
 inline bool fuses(const std::string& level) {
   return level.rfind("AVX", 0) == 0;
