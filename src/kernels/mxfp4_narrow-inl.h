@@ -1,11 +1,15 @@
 // The integer products of mxfp4-inl.h on machines narrower than AVX-512: one block of one row at a time,
-// shared by the rows of x. Included by that file alone, once per instruction set.
+// shared by the rows of x. Once per instruction set.
 #if defined(DEEPINFER_KERNELS_MXFP4_NARROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEEPINFER_KERNELS_MXFP4_NARROW_INL_H_
 #undef DEEPINFER_KERNELS_MXFP4_NARROW_INL_H_
 #else
 #define DEEPINFER_KERNELS_MXFP4_NARROW_INL_H_
 #endif
+
+#include "kernels/mxfp4_rows-inl.h"
+
+#if HWY_TARGET > HWY_AVX3
 
 HWY_BEFORE_NAMESPACE();
 namespace deepinfer {
@@ -85,5 +89,7 @@ HWY_MAYBE_UNUSED void IntCall(const IntArgs& a, int64_t T) {
 }  // namespace HWY_NAMESPACE
 }  // namespace deepinfer
 HWY_AFTER_NAMESPACE();
+
+#endif  // HWY_TARGET > HWY_AVX3
 
 #endif  // DEEPINFER_KERNELS_MXFP4_NARROW_INL_H_

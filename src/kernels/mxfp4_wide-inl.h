@@ -2,14 +2,17 @@
 // per lane. A 32-bit lane holds four bytes of a row, eight codes: low nibbles are its even columns, high
 // nibbles its odd ones, so rows become lanes by in-lane interleaves of the packed bytes and the activations
 // are read four bytes at a time for all sixteen rows. Few rows of x use a weight the moment it is expanded;
-// many share an expanded panel of the first-level cache. Included by that file alone, once per instruction
-// set.
+// many share an expanded panel of the first-level cache. Once per instruction set.
 #if defined(DEEPINFER_KERNELS_MXFP4_WIDE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DEEPINFER_KERNELS_MXFP4_WIDE_INL_H_
 #undef DEEPINFER_KERNELS_MXFP4_WIDE_INL_H_
 #else
 #define DEEPINFER_KERNELS_MXFP4_WIDE_INL_H_
 #endif
+
+#include "kernels/mxfp4_rows-inl.h"
+
+#if HWY_TARGET <= HWY_AVX3
 
 // The byte dot product is AVX-512 VNNI, which this level of Highway implies but does not switch on.
 #if HWY_TARGET == HWY_AVX3_DL
@@ -374,5 +377,7 @@ HWY_MAYBE_UNUSED void IntCall(const IntArgs& a, int64_t T) {
 }  // namespace HWY_NAMESPACE
 }  // namespace deepinfer
 HWY_AFTER_NAMESPACE();
+
+#endif  // HWY_TARGET <= HWY_AVX3
 
 #endif  // DEEPINFER_KERNELS_MXFP4_WIDE_INL_H_
