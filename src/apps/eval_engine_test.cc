@@ -133,8 +133,12 @@ TEST(EvalMeasures, OwnAnswersScoreOneAlteredOnesZero) {
   EvalSuite right{"right", {}}, half{"half", {}}, wrong{"wrong", {}};
   for (int i = 0; i < 6; ++i) {
     EvalItem item;
-    item.prompt = tokens(10 + 30 * i, i);
-    item.expect = greedy(item.prompt, 5);
+    // An answer that happens to hold the end token ends there; this is about whole ones.
+    const int32_t end = t0().config.eos_token_id;
+    for (int variant = i; item.prompt.empty() || std::ranges::count(item.expect, end) > 0; variant += 6) {
+      item.prompt = tokens(10 + 30 * i, variant);
+      item.expect = greedy(item.prompt, 5);
+    }
     right.items.push_back(item);
     if (i % 2 == 0) half.items.push_back(item);
     item.expect[static_cast<size_t>(i % 5)] ^= 1;

@@ -143,7 +143,7 @@ TEST_F(ServeHostile, EveryOneEndsAndOthersDoNotNotice) {
   });
   int asked = 0;
   double slowest = 0;
-  while (!over || asked == 0) {
+  while (!over || asked <= 4) {
     for (const auto& [body, want] : {std::pair(&plain, &alone), std::pair(&extract, &matched)}) {
       const auto begin = Clock::now();
       TestServer::Answer a = server_->ask("POST", "/v1/chat/completions", *body);
@@ -208,9 +208,10 @@ TEST_F(ServeHostile, ABadGrammarIsRememberedAndNamedByItsPointer) {
   TestServer::Answer first = server_->ask("POST", "/v1/chat/completions", body);
   EXPECT_EQ(first.status, 400);
   EXPECT_NE(first.body.find("response_format: #/properties/a/items/format"), std::string::npos) << first.body;
-  const int64_t failed = event("failed");
+  // Remembered: no compile is begun for it. What earlier tests left running may still end meanwhile.
+  const int64_t hits = event("cache_hit");
   EXPECT_EQ(server_->ask("POST", "/v1/chat/completions", body).body, first.body);
-  EXPECT_EQ(event("failed"), failed);
+  EXPECT_EQ(event("cache_hit"), hits + 1);
 }
 
 }  // namespace
