@@ -301,11 +301,15 @@ void DirectoryStoreImpl::free_space(bool all) {
                                        [&](const PunchLater& p) { return hurry || p.due_ns <= now; });
     due.assign(punches_.begin(), later);
     punches_.erase(punches_.begin(), later);
+    // The newest directory stays, empty or not: its number is the next one's floor, and no number comes
+    // twice.
+    uint64_t newest = 0;
+    for (const SeenGeneration& g : generations_) newest = g.gone ? newest : std::max(newest, g.id);
     for (size_t i = 0; i < generations_.size(); ++i) {
       const SeenGeneration& g = generations_[i];
       bool pending =
           std::any_of(punches_.begin(), punches_.end(), [i](const PunchLater& p) { return p.writer == i; });
-      if (g.kept_here() && !g.gone && g.objects == 0 && i != writer_index_ && !pending)
+      if (g.kept_here() && !g.gone && g.objects == 0 && g.id != newest && i != writer_index_ && !pending)
         empty.push_back({i, g.path});
     }
   }

@@ -42,6 +42,9 @@ Status DirectoryStoreImpl::new_generation() {
   w.sync = options_.sync;
   w.direct = options_.direct;
   w.limit_bytes_per_s = options_.limit_bytes_per_s;
+  // No round of house-keeping between the directory and its place in our books: the round would take it for
+  // somebody else's, and what is written there would count for that one while ours seems empty.
+  std::lock_guard round(keeper_mutex_);
   DI_ASSIGN(std::shared_ptr<GenerationWriter> fresh, GenerationWriter::create(options_.path, w));
   DI_TRY(fresh->beat(now_s()));
   std::lock_guard lock(mutex_);

@@ -79,6 +79,10 @@ Result<File> open_file(const std::string& path, OpenMode mode) {
 Status write_at(const File& file, std::vector<iovec> parts, int64_t offset) {
   size_t i = 0;
   while (i < parts.size()) {
+    if (parts[i].iov_len == 0) {  // of nothing, nothing is written, which must not look like a full disk
+      ++i;
+      continue;
+    }
     int n = static_cast<int>(std::min<size_t>(parts.size() - i, 512));
     ssize_t w = ::pwritev(file.fd(), parts.data() + i, n, offset);
     if (w < 0 && errno == EINTR) continue;
