@@ -69,7 +69,9 @@ Latency median_of(const std::vector<SimulatedRound>& rounds, Latency SimulatedRo
 // means.
 policy::FitDecision fit_means(const std::vector<policy::CostSample>& samples,
                               const policy::CostModel& previous) {
-  policy::FitDecision fit = policy::fit_cost(samples, {}, previous);
+  // However noisy: what a step costs in the mean is wanted, not a model to plan by.
+  constexpr double kAny = 1e9;
+  policy::FitDecision fit = policy::fit_cost(samples, {}, previous, kAny);
   constexpr double kStalled = 3;  // times the prediction: not what a step costs
   for (int i = 0; i < 4 && fit.adopt; ++i) {
     std::vector<double> weights;
@@ -77,11 +79,23 @@ policy::FitDecision fit_means(const std::vector<policy::CostSample>& samples,
       const double ratio = s.measured_ns / std::max(1.0, policy::predict_ns(fit.model, s));
       weights.push_back(ratio > kStalled ? 1 : ratio * ratio);
     }
-    const policy::FitDecision again = policy::fit_cost(samples, weights, previous);
+    const policy::FitDecision again = policy::fit_cost(samples, weights, previous, kAny);
     if (!again.adopt) break;
     fit = again;
   }
   return fit;
+}
+
+// What the scheduler planned by when the workload began: the start-up costs as the warm-up has corrected them.
+policy::CostModel planning_costs(const RecordedRun& run) {
+  policy::CostModel out = run.scheduler.cost;
+  int64_t now_ns = 0;
+  for (const policy::Event& e : run.log) {
+    if (const auto* f = std::get_if<policy::StepFinished>(&e)) now_ns = f->now_ns;
+    if (now_ns >= run.result.begin_ns) break;
+    if (const auto* c = std::get_if<policy::CostAdopted>(&e)) out = c->model;
+  }
+  return out;
 }
 
 }  // namespace
@@ -209,7 +223,8 @@ Latency measured_latency(const RecordedRun& run) {
 Result<Latency> simulated_latency(const RecordedRun& run, const FittedCosts& costs) {
   sim::EngineSimConfig c;
   c.scheduler = run.scheduler;
-  c.scheduler.cost = costs.model;
+  c.scheduler.cost = planning_costs(run);
+  c.cost = costs.model;
   c.tokens_per_step = costs.tokens_per_step;
   c.host_ns = costs.host_ns;
   c.submit_ns = costs.submit_ns;

@@ -9,18 +9,10 @@
 #include <vector>
 
 #include "apps/load_report.h"
-#include "policy/scheduler.h"
+#include "apps/recorded_run.h"
 #include "sim/engine_sim.h"
 
 namespace deepinfer {
-
-// One run of a serving engine: what it was told from its start, and what the requests of the workload saw.
-struct RecordedRun {
-  policy::SchedulerConfig scheduler;  // as it was at the engine's start
-  std::vector<policy::Event> log;
-  LoadResult result;
-  int64_t concurrency = 0;  // of the closed loop; 0: open
-};
 
 struct FittedCosts {
   policy::CostModel model;

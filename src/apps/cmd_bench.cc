@@ -52,7 +52,7 @@ struct Options {
   int fixed_drafts = -1;     // every step verifies so many; -1: the dynamic budget
   double tau_accepted = -1;  // sweep: assumed share of accepted drafts
   int rounds = 5;            // simulated
-  std::string costs_out;     // simulated
+  std::string costs_out, record, recorded;  // simulated
   // sweep
   std::string over = "max-running", values, csv, svg;
 };
@@ -208,17 +208,30 @@ Result<RecordedRun> record(const Options& o, Bench* b, StopFlag* stop) {
   return run;
 }
 
-int run_simulated(Options o) {
-  auto b = prepare(&o);
-  if (!b.ok()) return fail(o, b.status());
+// The runs of this machine, or those of a file. `head` describes them.
+Result<std::vector<RecordedRun>> recorded_runs(Options* o, nlohmann::ordered_json* head) {
+  if (!o->recorded.empty()) {
+    DI_ASSIGN(const std::string text, read_file(o->recorded, int64_t{1} << 30));
+    *head = {{"recorded", o->recorded}};
+    return read_runs(text);
+  }
+  DI_ASSIGN(Bench b, prepare(o));
+  *head = {{"model", b.model.dir}, {"workload", b.workload.name}, {"threads", b.pool->threads()}};
   StopFlag stop;
   std::vector<RecordedRun> runs;
-  for (int i = 0; i < o.rounds; ++i) {
-    auto run = record(o, &*b, &stop);
-    if (!run.ok()) return run.status().code() == Code::kCancelled ? 130 : fail(o, run.status());
-    runs.push_back(std::move(*run));
+  for (int i = 0; i < o->rounds; ++i) {
+    DI_ASSIGN(RecordedRun run, record(*o, &b, &stop));
+    runs.push_back(std::move(run));
   }
-  auto rounds = compare_rounds(runs);
+  if (!o->record.empty()) DI_TRY(write_file_atomically(o->record, write_runs(runs)));
+  return runs;
+}
+
+int run_simulated(Options o) {
+  nlohmann::ordered_json head;
+  auto runs = recorded_runs(&o, &head);
+  if (!runs.ok()) return runs.status().code() == Code::kCancelled ? 130 : fail(o, runs.status());
+  auto rounds = compare_rounds(*runs);
   if (!rounds.ok()) return fail(o, rounds.status());
   if (!o.costs_out.empty()) {
     Status s = write_file_atomically(o.costs_out, costs_json(rounds->back().costs).dump(2) + "\n");
@@ -226,13 +239,11 @@ int run_simulated(Options o) {
   }
   if (o.json) {
     auto j = to_json(*rounds);
-    j["model"] = b->model.dir;
-    j["workload"] = b->workload.name;
-    j["threads"] = b->pool->threads();
+    j.update(head);
     fmt::print("{}\n", j.dump());
   } else {
-    fmt::print("model {}, workload {}, {} threads\n{}", b->model.dir, b->workload.name, b->pool->threads(),
-               to_table(*rounds));
+    for (const auto& [name, value] : head.items()) fmt::print("{} {}\n", name, value.dump());
+    fmt::print("{}", to_table(*rounds));
   }
   return 0;
 }
@@ -619,6 +630,9 @@ void add_bench(Program& program) {
       ->check(CLI::Range(1, 1000));
   cmd->add_option("--costs-out", simulated->costs_out,
                   "Write the costs of the last round for `deepinfer simulate --costs`");
+  cmd->add_option("--record", simulated->record, "Write the runs' event logs");
+  cmd->add_option("--recorded", simulated->recorded, "Compare the runs of such a file; nothing is measured")
+      ->excludes("--record");
   cmd->callback([&program, simulated] { program.run = [simulated] { return run_simulated(*simulated); }; });
   cmd =
       bench->add_subcommand("sweep", "The same at several points: seats, concurrency, step budgets or rates");

@@ -147,7 +147,7 @@ double predict_ns(const CostModel& m, const CostSample& sample) {
 }
 
 FitDecision fit_cost(std::span<const CostSample> samples, std::span<const double> weights,
-                     const CostModel& previous) {
+                     const CostModel& previous, double max_error) {
   DI_CHECK(weights.empty() || weights.size() == samples.size(), "one weight per sample");
   FitDecision out;
   out.model = previous;
@@ -176,7 +176,7 @@ FitDecision fit_cost(std::span<const CostSample> samples, std::span<const double
   }
   out.median_relative_error = median(std::move(errors));
   out.partition_ratio = fitted.a > 0 ? fitted.b / (2 * fitted.a) : 0;
-  if (out.median_relative_error > kFitMaxError) {
+  if (out.median_relative_error > max_error) {
     out.reason = FitReason::kErrorTooLarge;
     return out;
   }

@@ -39,9 +39,10 @@ inline constexpr int kFitMinPoints = 8;
 inline constexpr double kFitMaxError = 0.15;
 
 // Fits all samples, each weighted by weight[i] / measured^2 (weights empty: all 1). Columns that are zero in
-// every sample keep the value they have in `previous`.
+// every sample keep the value they have in `previous`. Not adopted if the median relative error is above
+// `max_error`.
 FitDecision fit_cost(std::span<const CostSample> samples, std::span<const double> weights,
-                     const CostModel& previous);
+                     const CostModel& previous, double max_error = kFitMaxError);
 
 // The running fit. Events: a finished step. Adopting a decision is the event CostAdopted.
 struct FitConfig {

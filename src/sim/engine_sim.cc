@@ -69,7 +69,7 @@ class EngineSim {
   struct Flying {
     policy::StepId step{};
     std::vector<policy::RowRun> runs;
-    double predicted_ns = 0;
+    double predicted_ns = 0, takes_ns = 0;
     int64_t begin_ns = 0, end_ns = INT64_MAX;  // of the front: it is being executed
   };
 
@@ -125,7 +125,8 @@ class EngineSim {
       for (char c : text)
         out_.plan_hash = (out_.plan_hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
       if (config_.record_plans) out_.texts.push_back(text);
-      Flying f{plan.step, plan.runs, plan.predicted_ns, 0, INT64_MAX};
+      Flying f{plan.step, plan.runs, plan.predicted_ns, plan.predicted_ns, 0, INT64_MAX};
+      if (config_.cost.has_value()) f.takes_ns = policy::predict_ns(*config_.cost, plan.sample);
       const bool launches = plan.launches();
       const std::vector<policy::Ending> ended = plan.end;
       give(policy::PlanAdopted{std::move(plan), now_});
@@ -145,7 +146,7 @@ class EngineSim {
   void begin() {
     Flying& f = flying_.front();
     f.begin_ns = now_ + static_cast<int64_t>(config_.host_ns);
-    f.end_ns = f.begin_ns + std::max<int64_t>(1, static_cast<int64_t>(f.predicted_ns));
+    f.end_ns = f.begin_ns + std::max<int64_t>(1, static_cast<int64_t>(f.takes_ns));
     plan_from_ns_ = f.predicted_ns > config_.hold_above_ns
                         ? now_ + static_cast<int64_t>(config_.hold_part * f.predicted_ns)
                         : 0;
@@ -157,12 +158,14 @@ class EngineSim {
     policy::StepFinished done;
     done.step = f.step;
     done.now_ns = now_;
-    done.measured_ns = f.predicted_ns;
+    done.measured_ns = f.takes_ns;
     ++out_.steps;
-    out_.busy_ns += f.predicted_ns;
-    out_.step_ns.add(static_cast<int64_t>(f.predicted_ns));
+    out_.busy_ns += f.takes_ns;
+    out_.step_ns.add(static_cast<int64_t>(f.takes_ns));
     for (const policy::RowRun& run : f.runs) done.results.push_back(result_of(run));
     give(std::move(done));
+    const policy::FitDecision fit = policy::decide_fit(state_.fit);
+    if (fit.adopt) give(policy::CostAdopted{fit.model});
     if (!flying_.empty()) begin();
   }
 
@@ -191,7 +194,7 @@ class EngineSim {
     out_.ttft_ns.add(r.first_ns - r.arrived_ns);
     out_.e2e_ns.add(now_ - r.arrived_ns);
     if (r.out > 1) out_.tpot_ns.add((now_ - r.first_ns) / (r.out - 1));
-    if (config_.record_requests) out_.times.push_back({r.arrived_ns, r.first_ns, now_, r.out});
+    if (config_.record_requests) out_.times.push_back({r.index, r.arrived_ns, r.first_ns, now_, r.out});
     ++out_.completed;
     over(it);
     return x;

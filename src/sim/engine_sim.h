@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ namespace deepinfer::sim {
 
 struct EngineSimConfig {
   policy::SchedulerConfig scheduler;  // its max_in_flight steps are planned ahead
+  // What steps take, while the scheduler plans by its own costs and corrects them as it learns; without it,
+  // they take what it predicts.
+  std::optional<policy::CostModel> cost;
   double tokens_per_step = 1;         // decided per decode step; whole ones and a share of the next
   double trace_speed = 1;
   double host_ns = 0;    // between steps, not hidden behind the device
@@ -46,6 +50,7 @@ struct EngineWork {
 };
 
 struct EngineRequestTimes {
+  size_t index = 0;  // of its arrival
   int64_t arrived_ns = 0, first_token_ns = 0, end_ns = 0, output_tokens = 0;
 };
 struct EngineSimResult {
