@@ -86,7 +86,8 @@ policy::FitDecision fit_means(const std::vector<policy::CostSample>& samples,
   return fit;
 }
 
-// What the scheduler planned by when the workload began: the start-up costs as the warm-up has corrected them.
+// What the scheduler planned by when the workload began: the start-up costs as the warm-up has corrected
+// them.
 policy::CostModel planning_costs(const RecordedRun& run) {
   policy::CostModel out = run.scheduler.cost;
   int64_t now_ns = 0;
@@ -173,7 +174,8 @@ sim::EngineWork work_of(const RecordedRun& run) {
   int64_t begun = 0;
   for (size_t i = 0; i < sent.records.size(); ++i) {
     const RequestRecord& r = *sent.records[i];
-    sim::EngineArrival a{r.arrival_ns - run.result.begin_ns, -1, r.prompt_tokens, r.output_tokens};
+    sim::EngineArrival a{r.arrival_ns - run.result.begin_ns, -1, r.prompt_tokens, r.output_tokens,
+                         sent.arrived[i]->now_ns - r.arrival_ns};
     if (r.turn > 0) {
       if (auto it = turns.find({r.session, r.turn - 1}); it != turns.end())
         a.after = static_cast<int64_t>(it->second);
@@ -227,7 +229,6 @@ Result<Latency> simulated_latency(const RecordedRun& run, const FittedCosts& cos
   c.cost = costs.model;
   c.tokens_per_step = costs.tokens_per_step;
   c.host_ns = costs.host_ns;
-  c.submit_ns = costs.submit_ns;
   c.record_requests = true;
   DI_ASSIGN(const sim::EngineSimResult r, sim::run_engine(c, work_of(run)));
   if (!r.broken.empty()) return error(Code::kInvalidData, "the simulated run: {}", r.broken);
@@ -252,7 +253,7 @@ Result<std::vector<SimulatedRound>> compare_rounds(const std::vector<RecordedRun
     DI_ASSIGN(r.other, simulated_latency(runs[i], out[(i + runs.size() - 1) % runs.size()].costs));
     FittedCosts start = r.costs;
     start.model = runs[i].scheduler.cost;
-    start.host_ns = start.submit_ns = 0;
+    start.host_ns = 0;
     DI_ASSIGN(r.calibrated, simulated_latency(runs[i], start));
   }
   return out;

@@ -49,9 +49,9 @@ struct Options {
   LoadGoals goals;
   EngineConfig engine;
   double pool_mb = 0;
-  int fixed_drafts = -1;     // every step verifies so many; -1: the dynamic budget
-  double tau_accepted = -1;  // sweep: assumed share of accepted drafts
-  int rounds = 5;            // simulated
+  int fixed_drafts = -1;                    // every step verifies so many; -1: the dynamic budget
+  double tau_accepted = -1;                 // sweep: assumed share of accepted drafts
+  int rounds = 5;                           // simulated
   std::string costs_out, record, recorded;  // simulated
   // sweep
   std::string over = "max-running", values, csv, svg;
@@ -223,7 +223,10 @@ Result<std::vector<RecordedRun>> recorded_runs(Options* o, nlohmann::ordered_jso
     DI_ASSIGN(RecordedRun run, record(*o, &b, &stop));
     runs.push_back(std::move(run));
   }
-  if (!o->record.empty()) DI_TRY(write_file_atomically(o->record, write_runs(runs)));
+  if (!o->record.empty()) {
+    DI_ASSIGN(const std::string text, write_runs(runs));
+    DI_TRY(write_file_atomically(o->record, text));
+  }
   return runs;
 }
 
@@ -237,14 +240,9 @@ int run_simulated(Options o) {
     Status s = write_file_atomically(o.costs_out, costs_json(rounds->back().costs).dump(2) + "\n");
     if (!s.ok()) return fail(o, s);
   }
-  if (o.json) {
-    auto j = to_json(*rounds);
-    j.update(head);
-    fmt::print("{}\n", j.dump());
-  } else {
-    for (const auto& [name, value] : head.items()) fmt::print("{} {}\n", name, value.dump());
-    fmt::print("{}", to_table(*rounds));
-  }
+  auto j = to_json(*rounds);
+  j.update(head);
+  fmt::print("{}", o.json ? j.dump() + "\n" : head.dump() + "\n" + to_table(*rounds));
   return 0;
 }
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <set>
+#include <optional>
 
 namespace deepinfer {
 
@@ -63,6 +63,11 @@ bool get(const json& j, double* v) {
 bool get(const json& j, bool* v) {
   if (!j.is_boolean()) return false;
   *v = j.get<bool>();
+  return true;
+}
+bool get(const json& j, std::string* v) {
+  if (!j.is_string()) return false;
+  *v = j.get<std::string>();
   return true;
 }
 bool get(const json& j, BlockKey* k) {
@@ -192,10 +197,6 @@ void arrived_fields(E& e, V&& v) {
   v("deadline_ns", e.deadline_ns);
   v("exact", e.exact);
   v("whole_decoder", e.whole_decoder);
-  v("store_blocks", e.store_blocks);
-  v("store_ns_per_block", e.store_ns_per_block);
-  v("store_windows", e.store_windows);
-  v("store_ns_per_window", e.store_ns_per_window);
 }
 template <typename E, typename V>
 void finished_fields(E& e, V&& v) {
@@ -214,25 +215,27 @@ void result_fields(E& r, V&& v) {
   v("new_keys", r.new_keys);
 }
 
-uint64_t hash_of(const policy::StepPlan& plan) {
+std::string hash_of(const policy::StepPlan& plan) {
   uint64_t h = 0xcbf29ce484222325ull;
   for (char c : policy::to_text(plan)) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return h;
+  return fmt::format("{:016x}", h);
 }
 
 // ---- lines
 
 struct ToLine {
   json* j;
+  bool* known;
   void kind(const char* name) const { (*j)["event"] = name; }
   void operator()(const policy::Arrived& e) const {
     kind("arrived");
     arrived_fields(e, Writer{j});
+    if (e.store_blocks > 0) *known = false;
   }
   void operator()(const policy::PlanAdopted& e) const {
     kind("plan");
     (*j)["now_ns"] = e.now_ns;
-    (*j)["hash"] = fmt::format("{:016x}", hash_of(e.plan));
+    (*j)["hash"] = hash_of(e.plan);
   }
   void operator()(const policy::StepFinished& e) const {
     kind("finished");
@@ -244,42 +247,18 @@ struct ToLine {
     kind("cancelled");
     put(&(*j)["seq"], e.seq);
   }
-  void operator()(const policy::StoreResult& e) const {
-    kind("loaded");
-    put(&(*j)["seq"], e.seq);
-    (*j)["blocks"] = e.loaded_blocks;
-    (*j)["window"] = e.window;
-  }
-  void operator()(const policy::LeaseTaken& e) const {
-    kind("lease");
-    put(&(*j)["lease"], e.lease);
-    put(&(*j)["blocks"], e.blocks);
-    put(&(*j)["snapshots"], e.snapshots);
-    (*j)["expires_ns"] = e.expires_ns;
-  }
-  void operator()(const policy::BlocksFreed& e) const {
-    kind("freed");
-    put(&(*j)["lease"], e.lease);
-  }
-  void operator()(const policy::BlocksLost& e) const {
-    kind("blocks_lost");
-    put(&(*j)["blocks"], e.blocks);
-  }
-  void operator()(const policy::SnapshotsLost& e) const {
-    kind("snapshots_lost");
-    put(&(*j)["snapshots"], e.snapshots);
-  }
-  void operator()(const policy::Tick& e) const {
-    kind("tick");
-    (*j)["now_ns"] = e.now_ns;
-  }
   void operator()(const policy::CostAdopted& e) const {
     kind("cost");
     cost_fields(e.model, Writer{j});
   }
+  template <typename Other>
+  void operator()(const Other&) const {
+    *known = false;
+  }
 };
 
-// Reads the event of one line; a plan is planned again.
+// Reads the event of one line; a plan is planned again. What no server tells its scheduler is refused here:
+// the scheduler takes it for granted.
 class FromLine {
  public:
   FromLine(const json& j, const policy::SchedulerState& state) : j_(j), state_(state) {}
@@ -289,81 +268,70 @@ class FromLine {
     const std::string kind = it != j_.end() && it->is_string() ? it->get<std::string>() : "";
     policy::Event e;
     if (kind == "arrived") {
-      arrived_fields(e.emplace<policy::Arrived>(), read());
+      arrived(&e.emplace<policy::Arrived>());
     } else if (kind == "plan") {
-      return plan();
+      plan(&e.emplace<policy::PlanAdopted>());
     } else if (kind == "finished") {
       finished(&e.emplace<policy::StepFinished>());
     } else if (kind == "cancelled") {
       read()("seq", e.emplace<policy::Cancelled>().seq);
-    } else if (kind == "loaded") {
-      auto& x = e.emplace<policy::StoreResult>();
-      read()("seq", x.seq);
-      read()("blocks", x.loaded_blocks);
-      read()("window", x.window);
-    } else if (kind == "lease") {
-      auto& x = e.emplace<policy::LeaseTaken>();
-      read()("lease", x.lease);
-      read()("blocks", x.blocks);
-      read()("snapshots", x.snapshots);
-      read()("expires_ns", x.expires_ns);
-    } else if (kind == "freed") {
-      read()("lease", e.emplace<policy::BlocksFreed>().lease);
-    } else if (kind == "blocks_lost") {
-      read()("blocks", e.emplace<policy::BlocksLost>().blocks);
-    } else if (kind == "snapshots_lost") {
-      read()("snapshots", e.emplace<policy::SnapshotsLost>().snapshots);
-    } else if (kind == "tick") {
-      read()("now_ns", e.emplace<policy::Tick>().now_ns);
     } else if (kind == "cost") {
       cost_fields(e.emplace<policy::CostAdopted>().model, read());
     } else {
-      return error(Code::kInvalidData, "no event is called '{}'", kind);
+      wrong_ = "event";
     }
+    if (!differs_.empty()) return error(Code::kInvalidData, "{}", differs_);
     if (!wrong_.empty()) return error(Code::kInvalidData, "'{}' is missing or not what it should be", wrong_);
     return e;
   }
 
  private:
   Reader read() { return {j_, &wrong_}; }
+  void require(bool good, const char* field) {
+    if (!good && wrong_.empty()) wrong_ = field;
+  }
 
-  Result<policy::Event> plan() {
-    policy::PlanAdopted e;
-    read()("now_ns", e.now_ns);
-    const auto hash = j_.find("hash");
-    if (!wrong_.empty() || hash == j_.end() || !hash->is_string())
-      return error(Code::kInvalidData, "a plan needs its time and its hash");
-    e.plan = policy::decide(state_, {e.now_ns, 0});
-    if (fmt::format("{:016x}", hash_of(e.plan)) != hash->get_ref<const std::string&>())
-      return error(Code::kInvalidData, "step {} is planned differently", raw(e.plan.step));
-    return policy::Event(std::move(e));
+  void arrived(policy::Arrived* e) {
+    arrived_fields(*e, read());
+    require(e->prompt_tokens >= 0 && e->prompt_tokens <= kMost, "prompt");
+    require(e->max_new_tokens >= 0 && e->max_new_tokens <= kMost, "max_new");
+    require(e->now_ns >= 0 && e->deadline_ns >= 0, "now_ns");
+    require(e->weight > 0, "weight");
+    require(static_cast<int64_t>(e->keys.size()) <= e->prompt_tokens / policy::window(state_), "keys");
+  }
+
+  void plan(policy::PlanAdopted* e) {
+    std::string hash;
+    read()("now_ns", e->now_ns);
+    read()("hash", hash);
+    require(e->now_ns >= 0, "now_ns");
+    if (!wrong_.empty()) return;
+    e->plan = policy::decide(state_, {e->now_ns, 0});
+    if (hash_of(e->plan) != hash) differs_ = fmt::format("step {} is planned differently", raw(e->plan.step));
   }
 
   void finished(policy::StepFinished* e) {
     finished_fields(*e, read());
     const auto results = j_.find("results");
-    if (results == j_.end() || !results->is_array()) {
-      wrong_ = "results";
-      return;
+    const bool front = !state_.in_flight.empty() && state_.in_flight.front().step == e->step;
+    if (!front || results == j_.end() || !results->is_array() ||
+        results->size() != state_.in_flight.front().runs.size()) {
+      return require(false, front ? "results" : "step");
     }
-    for (const json& r : *results) {
-      result_fields(e->results.emplace_back(), Reader{r, &wrong_});
-      if (!r.is_object()) wrong_ = "results";
-    }
-    // A scheduler is told of the step in front, every run of it; anything else would be a broken server.
-    const bool front = !state_.in_flight.empty() && state_.in_flight.front().step == e->step &&
-                       state_.in_flight.front().runs.size() == e->results.size();
-    if (!front) wrong_ = "step";
-    for (size_t i = 0; front && i < e->results.size(); ++i) {
-      const policy::RowRun& run = state_.in_flight.front().runs[i];
-      const policy::RowResult& r = e->results[i];
-      if (r.seq != run.seq || r.new_tokens < 0 || r.new_tokens > run.drafts + 1) wrong_ = "new_tokens";
+    for (const json& j : *results) {
+      const policy::RowRun& run = state_.in_flight.front().runs[e->results.size()];
+      policy::RowResult& r = e->results.emplace_back();
+      result_fields(r, Reader{j, &wrong_});
+      const int64_t most = run.yields ? 1 + run.drafts : 0;
+      require(r.seq == run.seq && r.new_tokens >= 0 && r.new_tokens <= most, "new_tokens");
+      require(r.finished || !run.yields || r.new_tokens > 0, "new_tokens");
     }
   }
 
+  static constexpr int64_t kMost = int64_t{1} << 40;
   const json& j_;
   const policy::SchedulerState& state_;
-  std::string wrong_;
+  std::string wrong_, differs_;
 };
 
 Status bad(size_t line, const std::string& what) {
@@ -373,8 +341,9 @@ Status bad(size_t line, const std::string& what) {
 
 }  // namespace
 
-std::string write_runs(const std::vector<RecordedRun>& runs) {
+Result<std::string> write_runs(const std::vector<RecordedRun>& runs) {
   std::string out;
+  bool known = true;
   auto line = [&out](const json& j) { out += j.dump() + "\n"; };
   for (const RecordedRun& run : runs) {
     json head;
@@ -388,10 +357,12 @@ std::string write_runs(const std::vector<RecordedRun>& runs) {
     }
     for (const policy::Event& e : run.log) {
       json j;
-      std::visit(ToLine{&j}, e);
+      std::visit(ToLine{&j, &known}, e);
       line(j);
     }
   }
+  if (!known)
+    return error(Code::kInvalidArgument, "a run with a store or with outside readers is not recorded");
   return out;
 }
 
@@ -411,7 +382,10 @@ Result<std::vector<RecordedRun>> read_runs(std::string_view text) {
       RecordedRun& run = runs.emplace_back();
       run_fields(run, Reader{j["run"], &wrong});
       cost_fields(run.scheduler.cost, Reader{j["cost"], &wrong});
-      if (!wrong.empty()) return bad(number, fmt::format("'{}' is missing or not a number", wrong));
+      constexpr int64_t kMostBlocks = 1 << 22;  // the scheduler allocates them
+      if (run.scheduler.pool_blocks > kMostBlocks || run.scheduler.snapshot_slots > kMostBlocks)
+        wrong = "pool_blocks";
+      if (!wrong.empty()) return bad(number, fmt::format("'{}' is missing or not what it should be", wrong));
       auto made = policy::make_scheduler(run.scheduler);
       if (!made.ok()) return bad(number, made.status().message());
       state = std::move(*made);
@@ -420,7 +394,7 @@ Result<std::vector<RecordedRun>> read_runs(std::string_view text) {
     if (runs.empty()) return bad(number, "the first line is a run");
     if (j.contains("request")) {
       request_fields(runs.back().result.requests.emplace_back(), Reader{j["request"], &wrong});
-      if (!wrong.empty()) return bad(number, fmt::format("'{}' is missing or not a number", wrong));
+      if (!wrong.empty()) return bad(number, fmt::format("'{}' is missing or not what it should be", wrong));
       continue;
     }
     auto event = FromLine(j, *state).event();

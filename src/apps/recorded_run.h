@@ -21,7 +21,8 @@ struct RecordedRun {
   int64_t concurrency = 0;  // of the closed loop; 0: open
 };
 
-std::string write_runs(const std::vector<RecordedRun>& runs);
+// kInvalidArgument: a run whose scheduler was told of a store or of outside readers.
+Result<std::string> write_runs(const std::vector<RecordedRun>& runs);
 // kInvalidData names the line: not what write_runs wrote, or a plan that comes out differently.
 Result<std::vector<RecordedRun>> read_runs(std::string_view text);
 

@@ -35,7 +35,7 @@ class EngineSim {
     for (size_t i = 0; i < work.arrivals.size(); ++i) {
       const EngineArrival& a = work.arrivals[i];
       if (a.after < 0) {
-        due_.emplace(static_cast<int64_t>(static_cast<double>(a.at_ns) / config_.trace_speed), i);
+        arrive(i, static_cast<int64_t>(static_cast<double>(a.at_ns) / config_.trace_speed));
       } else {
         waiters_[static_cast<size_t>(a.after)].push_back(i);
       }
@@ -81,27 +81,29 @@ class EngineSim {
 
   int64_t next_ns() const {
     int64_t next = INT64_MAX;
-    if (!due_.empty()) next = due_.begin()->first + static_cast<int64_t>(config_.submit_ns);
+    if (!due_.empty()) next = due_.begin()->first;
     if (!flying_.empty()) next = std::min(next, flying_.front().end_ns);
     const bool room = static_cast<int64_t>(state_.in_flight.size()) < config_.scheduler.max_in_flight;
     if (!flying_.empty() && room && now_ < plan_from_ns_) next = std::min(next, plan_from_ns_);
     return next;
   }
 
+  void arrive(size_t i, int64_t at_ns) { due_.emplace(at_ns + work_.arrivals[i].known_after_ns, i); }
+
   void arrivals() {
-    while (!due_.empty() && due_.begin()->first + static_cast<int64_t>(config_.submit_ns) <= now_) {
+    while (!due_.empty() && due_.begin()->first <= now_) {
       const auto [at, i] = *due_.begin();
       due_.erase(due_.begin());
       const EngineArrival& r = work_.arrivals[i];
       const SeqId seq{i + 1};
       policy::Arrived a;
       a.seq = seq;
-      a.now_ns = at + static_cast<int64_t>(config_.submit_ns);
+      a.now_ns = at;
       a.prompt_tokens = r.input_tokens;
       a.max_new_tokens = r.output_tokens;
       a.keys = prompt_keys(i);
       const int64_t blocks = r.input_tokens / window();
-      running_[seq] = Running{i, at, 0, 0, blocks, blocks, 0};
+      running_[seq] = Running{i, at - r.known_after_ns, 0, 0, blocks, blocks, 0};
       out_.input_tokens += r.input_tokens;
       give(std::move(a));
     }
@@ -201,7 +203,7 @@ class EngineSim {
   }
 
   void over(std::map<SeqId, Running>::iterator it) {
-    for (size_t i : waiters_[it->second.index]) due_.emplace(now_ + work_.arrivals[i].at_ns, i);
+    for (size_t i : waiters_[it->second.index]) arrive(i, now_ + work_.arrivals[i].at_ns);
     running_.erase(it);
   }
 
@@ -211,7 +213,7 @@ class EngineSim {
   EngineSimResult out_;
   std::vector<policy::Event> log_;
   std::vector<std::vector<size_t>> waiters_;  // by the one they wait for
-  std::set<std::pair<int64_t, size_t>> due_;  // arrivals to come
+  std::set<std::pair<int64_t, size_t>> due_;  // arrivals to come, by when they are known
   std::map<SeqId, Running> running_;
   std::deque<Flying> flying_;
   int64_t now_ = 0, plan_from_ns_ = 0;

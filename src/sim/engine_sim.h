@@ -24,10 +24,9 @@ struct EngineSimConfig {
   // What steps take, while the scheduler plans by its own costs and corrects them as it learns; without it,
   // they take what it predicts.
   std::optional<policy::CostModel> cost;
-  double tokens_per_step = 1;         // decided per decode step; whole ones and a share of the next
+  double tokens_per_step = 1;  // decided per decode step; whole ones and a share of the next
   double trace_speed = 1;
-  double host_ns = 0;    // between steps, not hidden behind the device
-  double submit_ns = 0;  // from a request's arrival until the scheduler knows of it
+  double host_ns = 0;  // between steps, not hidden behind the device
   // While a step of at least hold_above_ns is executed, the next is planned when hold_part of it is over.
   double hold_above_ns = 4e6, hold_part = 0.75;
   bool record_plans = false;     // keep every plan's text
@@ -40,6 +39,7 @@ struct EngineArrival {
   int64_t at_ns = 0;
   int64_t after = -1;  // index of the one it waits for, before it in the list; -1: none
   int64_t input_tokens = 0, output_tokens = 1;
+  int64_t known_after_ns = 0;  // until the scheduler knows of it
 };
 struct EngineWork {
   std::vector<EngineArrival> arrivals;

@@ -84,6 +84,116 @@ TEST(SimulatedEngine, LogsOfLiveRunsArePlannedAgain) {
   }
 }
 
+// What a log holds, so that a replay of it says something.
+struct Seen {
+  int64_t plans = 0, hits = 0, restored = 0, preempted = 0, resumed = 0, cancelled = 0, drafted = 0,
+          accepted = 0, ended = 0, evicted = 0, costs = 0, ahead = 0;
+};
+Seen seen_in(const std::vector<policy::Event>& log) {
+  Seen n;
+  int64_t flying = 0;
+  for (const policy::Event& e : log) {
+    n.cancelled += std::holds_alternative<policy::Cancelled>(e);
+    n.costs += std::holds_alternative<policy::CostAdopted>(e);
+    if (const auto* f = std::get_if<policy::StepFinished>(&e)) {
+      --flying;
+      for (const policy::RowResult& r : f->results) n.accepted += r.new_tokens > 1;
+    }
+    const auto* adopted = std::get_if<policy::PlanAdopted>(&e);
+    if (adopted == nullptr) continue;
+    const policy::StepPlan& p = adopted->plan;
+    ++n.plans;
+    n.ahead += p.launches() && flying > 0;
+    flying += p.launches();
+    n.preempted += static_cast<int64_t>(p.preempt.size());
+    n.ended += static_cast<int64_t>(p.end.size());
+    n.evicted += static_cast<int64_t>(p.evict.size());
+    for (const policy::Admission& a : p.admit) {
+      n.hits += a.hit.start_tokens > 0;
+      n.restored += a.restore != policy::kNoSnapshot;
+      n.resumed += a.resumed;
+    }
+    for (const policy::RowRun& r : p.runs) n.drafted += !r.prefill && r.drafts > 0;
+  }
+  return n;
+}
+
+// A pool that is too small, shared beginnings, drafts, clients that leave, deadlines that pass.
+RecordedRun busy_run() {
+  RecordedRun run;
+  EngineConfig c = config_of(&run.log);
+  c.pool_blocks = 48;
+  c.drafts = 5;
+  c.speculation.mode = policy::SpeculationMode::kFixed;
+  c.speculation.fixed = 3;
+  c.calibrate_ns = 0;
+  c.cost = {0, 0, 100'000, 0, 0, 0, 0};
+  c.interactive_budget_ns = c.batch_budget_ns = 20'000'000;
+  Server s("t0", c);
+  run.scheduler = s.engine->scheduler();
+  run.result.begin_ns = s.engine->now_ns();
+  const int64_t vocab = s.w.config.vocab_size;
+  for (int round = 0; round < 2; ++round) {
+    std::vector<RequestId> ids;
+    for (int i = 0; i < 10; ++i) {
+      EngineRequest r = request(prompt(200, static_cast<int>(vocab), 1), 90 + 7 * i, i % 2 == 0 ? 0.0 : 0.9,
+                                static_cast<uint64_t>(i));
+      for (int32_t& id : std::span(r.prompt).subspan(140)) id = static_cast<int32_t>((id + i) % vocab);
+      r.priority = i % 3;
+      if (i == 9) r.deadline_ns = s.engine->now_ns() + 1'000'000;
+      ids.push_back(s.submit(std::move(r)));
+    }
+    for (int i = 0; i < 5; ++i) s.poll(20'000'000);
+    for (int i : {0, 3, 7}) s.engine->cancel(ids[static_cast<size_t>(i)]);
+    EXPECT_TRUE(s.finish_all());
+  }
+  s.engine.reset();
+  return run;
+}
+
+TEST(SimulatedEngine, EveryKindOfDecisionIsPlannedAgain) {
+  const RecordedRun run = busy_run();
+  const Seen n = seen_in(run.log);
+  EXPECT_GT(n.hits, 5);
+  EXPECT_GT(n.restored, 0);
+  EXPECT_GT(n.preempted, 0);
+  EXPECT_GT(n.resumed, 0);
+  EXPECT_GT(n.cancelled, 3);
+  EXPECT_GT(n.drafted, 100);
+  EXPECT_GT(n.ended, 0);  // deadlines
+  EXPECT_GT(n.evicted, 0);
+  EXPECT_GT(n.ahead, 20);
+  const auto plans = sim::replay_log(run.scheduler, run.log);
+  ASSERT_TRUE(plans.ok()) << plans.status().to_string();
+  EXPECT_EQ(*plans, n.plans);
+}
+
+TEST(SimulatedEngine, RecordedRunsReadBackAndChangedOnesAreNoticed) {
+  const std::string text = write_runs({busy_run(), record(sessions(4, 2), 2)}).value();
+  const auto runs = read_runs(text);
+  ASSERT_TRUE(runs.ok()) << runs.status().to_string();
+  ASSERT_EQ(runs->size(), 2u);
+  EXPECT_EQ(write_runs(*runs).value(), text);
+  EXPECT_EQ((*runs)[1].result.requests.size(), 8u);
+  EXPECT_TRUE(compare_rounds({(*runs)[1]}).ok());
+  // A block more or less changes what is planned.
+  std::string changed = text;
+  const std::string field = "\"pool_blocks\":48,";
+  changed.replace(changed.find(field), field.size(), "\"pool_blocks\":52,");
+  EXPECT_EQ(read_runs(changed).status().code(), Code::kInvalidData);
+  for (const char* bad : {"", "{}\n", "not json\n", "{\"event\":\"tick\"}\n", "{\"run\":{},\"cost\":{}}\n"})
+    EXPECT_EQ(read_runs(bad).status().code(), Code::kInvalidData) << bad;
+  // Cut anywhere, or a character changed, it is refused or still a log that replays; it never crashes.
+  int refused = 0;
+  for (size_t at = 1; at < std::min<size_t>(text.size(), 60'000); at += 499) {
+    std::string other = text.substr(0, at + 2000);
+    other[at] = other[at] == '1' ? '7' : '1';
+    refused += !read_runs(other).ok();
+    refused += !read_runs(std::string_view(text).substr(0, at)).ok();
+  }
+  EXPECT_GT(refused, 100);
+}
+
 TEST(SimulatedEngine, RoundsAreComparedWithoutLosingRequests) {
   const Workload work = sessions(6, 2);
   const auto rounds = compare_rounds({record(work, 3), record(work, 3)});

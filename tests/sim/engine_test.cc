@@ -81,13 +81,29 @@ TEST(EngineSim, StepsArePlannedAheadAsTheServerDoes) {
   EXPECT_EQ(a->broken + b->broken + d->broken, "");
 }
 
+// The scheduler believes a row costs 20 us and it costs 60: steps take three times the budget until it has
+// seen three of them, then as long as they should.
+TEST(EngineSim, TheSchedulerLearnsWhatStepsTake) {
+  EngineSimConfig c = small_engine();
+  c.scheduler.batch_budget_ns = c.scheduler.interactive_budget_ns = 40'000'000;
+  c.scheduler.max_in_flight = 1;
+  c.cost = policy::CostModel{0, 0, 60'000, 1'000'000, 0, 0, 0};
+  auto r = run_engine(c, trace_of("0,40000,2,\n"));
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ(r->broken, "");
+  EXPECT_EQ(r->completed, 1);
+  const double most = 1e6 + 60'000 * 1920;  // what fits 39 ms at 20 us a row, in whole blocks
+  EXPECT_NEAR(r->step_ns.quantile(1), most, 0.02 * most);
+  EXPECT_NEAR(r->step_ns.quantile(0.5), 40e6, 0.1 * 40e6);
+  EXPECT_NEAR(r->busy_ns, 60'000 * 40'001.0 + 1e6 * static_cast<double>(r->steps), 1e3);
+}
+
 TEST(EngineSim, TurnsWaitForTheirAnswersAndHitWhatTheyLeft) {
   EngineSimConfig c = small_engine();
   c.record_requests = true;
   c.host_ns = 500'000;
-  c.submit_ns = 200'000;
   EngineWork w;
-  w.arrivals = {{1'000'000, -1, 640, 257}, {3'000'000, 0, 1280, 3}};
+  w.arrivals = {{1'000'000, -1, 640, 257, 200'000}, {3'000'000, 0, 1280, 3, 200'000}};
   auto key = [](int64_t n) { return policy::BlockKey{{9, static_cast<uint64_t>(n), 0, 0}}; };
   w.prompt_keys = [&](size_t i) {
     std::vector<policy::BlockKey> keys;
