@@ -16,6 +16,7 @@
 // The compiler's own header leaves the lanes it masks off undefined and then warns of it.
 HWY_DIAGNOSTICS(push)
 HWY_DIAGNOSTICS_OFF(disable : 4703 6001 26494, ignored "-Wmaybe-uninitialized")
+HWY_DIAGNOSTICS_OFF(disable : 4703, ignored "-Wuninitialized")
 #include <immintrin.h>
 HWY_DIAGNOSTICS(pop)
 
@@ -27,7 +28,8 @@ constexpr int kGroup = 16;       // rows of weights, one per lane
 constexpr int64_t kPiece = 256;  // columns of one pair of accumulators
 constexpr int64_t kBand = 256;   // rows of x that share a decoded panel
 constexpr int kTile = 6;         // rows of x of one register tile over two groups
-constexpr int kFewRows = 8;      // up to so many rows of x use weights straight from the decoder
+constexpr int kFewRows = 8;      // so many rows of x at most use weights straight from the decoder
+constexpr int kPanelRows = 48;   // more rows of x than this share a panel; fewer pass over a group in turns
 constexpr int64_t kAhead = 256;  // bytes of every weight row brought to the first-level cache ahead of use
 constexpr int64_t kMaxCols = 1 << 15;  // a row in fp32 fits the stack
 constexpr int64_t kStackBytes = 256 << 10;
@@ -63,9 +65,10 @@ constexpr Tables kTables = make_tables();
 struct Group {
   const uint8_t* data[kGroup];
   const uint8_t* scales;  // of the tile that holds all sixteen (kFp8Tile32)
-  int64_t row_bytes;
+  int64_t row_bytes, first_row;
 
   HWY_INLINE void start(const MatrixView& w, int64_t o) {
+    first_row = o;
     row_bytes = w.cols * (w.format == WeightFormat::kBF16 ? 2 : 1);
     for (int r = 0; r < kGroup; ++r)
       data[r] = static_cast<const uint8_t*>(w.data) + std::min(o + r, w.rows - 1) * row_bytes;
@@ -98,56 +101,77 @@ struct Group {
 };
 
 // Reads ahead of the walk, in the order of addresses, into the second-level cache: the rows after the group,
-// at the pace at which the group's own are used, up to the end of the call's range.
+// at the pace at which the group's own are used by `walks` walks, up to the end of the call's range.
 struct Stream {
   const uint8_t *next, *end;
-  Stream(const MatrixView& w, int64_t row, int64_t last) {
+  int64_t turns;
+  Stream(const MatrixView& w, int64_t row, int64_t last, int64_t walks = 1) : turns(walks) {
     const int64_t bytes = w.cols * (w.format == WeightFormat::kBF16 ? 2 : 1);
     next = static_cast<const uint8_t*>(w.data) + std::min(row, last) * bytes;
     end = static_cast<const uint8_t*>(w.data) + last * bytes;
   }
   HWY_INLINE void advance(int64_t bytes) {
-    for (int64_t i = 0; i < bytes && next < end; i += 64, next += 64)
+    for (int64_t i = 0; i < bytes && next < end; i += 64 * turns, next += 64)
       _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
   }
 };
 
-// 32 columns of sixteen rows from column c: pair[2 g] has columns 4 g and 4 g + 2 of a row in its lane,
-// pair[2 g + 1] the other two.
+// How 16 bytes of sixteen rows (Group::load) become weights: kCols columns, in order; pair(v[i], ...) gives
+// the pairs of kPairs / 4 groups of four columns. Group g: pair 2 g has columns 4 g and 4 g + 2 of a row in
+// its lane, pair 2 g + 1 the other two.
 template <WeightFormat F>
-HWY_INLINE void decode(const MatrixView& w, const Group& group, int64_t o, int64_t c, __m512i (&pair)[16]) {
-  const __m512i low_bytes = _mm512_set1_epi16(0x00ff);
-  if constexpr (F == WeightFormat::kBF16) {
+struct Decoder;
+
+template <>
+struct Decoder<WeightFormat::kBF16> {
+  static constexpr int64_t kUnit = 2, kCols = 8;
+  HWY_INLINE void start(const Group&, int64_t) {}
+  // Groups of four columns 2 i and 2 i + 1 of a chunk: v[2 g] and v[2 g + 1] have a group's columns in order.
+  HWY_INLINE void pairs(const __m512i (&v)[4], int g, __m512i* first, __m512i* second) const {
     const __mmask32 odd = 0xaaaaaaaau;
-    for (int i = 0; i < 4; ++i) {
-      __m512i v[4];
-      group.load(2 * c + 16 * i, v);
-      for (int g = 0; g < 2; ++g) {
-        pair[4 * i + 2 * g] = _mm512_mask_mov_epi16(v[2 * g], odd, _mm512_slli_epi32(v[2 * g + 1], 16));
-        pair[4 * i + 2 * g + 1] = _mm512_mask_mov_epi16(_mm512_srli_epi32(v[2 * g], 16), odd, v[2 * g + 1]);
-      }
-    }
-  } else if constexpr (F == WeightFormat::kFp8Tile32) {
+    *first = _mm512_mask_mov_epi16(v[2 * g], odd, _mm512_slli_epi32(v[2 * g + 1], 16));
+    *second = _mm512_mask_mov_epi16(_mm512_srli_epi32(v[2 * g], 16), odd, v[2 * g + 1]);
+  }
+};
+
+template <>
+struct Decoder<WeightFormat::kFp8Tile32> {
+  static constexpr int64_t kUnit = 1, kCols = 16;
+  __m512i l0, l1, h0, h1;
+  // The tables of the tile at column c, with its scale in the exponents.
+  HWY_INLINE void start(const Group& group, int64_t c) {
     const int e = int{group.scales[c / 32]} - 127;
     const uint8_t *low = kTables.low[e & 1], *high = kTables.high[e & 1];
-    const __m512i l0 = _mm512_load_si512(low), l1 = _mm512_load_si512(low + 64), h0 = _mm512_load_si512(high),
-                  h1 = _mm512_load_si512(high + 64), half = _mm512_set1_epi8(static_cast<char>(e >> 1)),
-                  one = _mm512_set1_epi8(1), seven = _mm512_set1_epi8(0x7e),
-                  sign = _mm512_set1_epi8(static_cast<char>(0x80));
-    for (int i = 0; i < 2; ++i) {
+    const __m512i half = _mm512_set1_epi8(static_cast<char>(e >> 1));
+    l0 = _mm512_load_si512(low), l1 = _mm512_load_si512(low + 64);
+    h0 = _mm512_load_si512(high), h1 = _mm512_load_si512(high + 64);
+    // The first code is zero, the last NaN: they have no exponent to add to.
+    h0 = _mm512_mask_add_epi8(h0, ~uint64_t{1}, h0, half);
+    h1 = _mm512_mask_add_epi8(h1, ~uint64_t{0} >> 1, h1, half);
+  }
+  HWY_INLINE void pairs(const __m512i (&v)[4], int g, __m512i* first, __m512i* second) const {
+    const __m512i low_bytes = _mm512_set1_epi16(0x00ff), sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    const __m512i l = _mm512_permutex2var_epi8(l0, v[g], l1);
+    __m512i h = _mm512_permutex2var_epi8(h0, v[g], h1);
+    h = _mm512_ternarylogic_epi32(h, v[g], sign, 0xf8);  // a | (b & c)
+    *first = _mm512_ternarylogic_epi32(_mm512_slli_epi16(h, 8), l, low_bytes, 0xf8);
+    *second = _mm512_ternarylogic_epi32(_mm512_srli_epi16(l, 8), h, low_bytes, 0xf4);  // a | (b & ~c)
+  }
+};
+
+// 32 columns of sixteen rows from column c.
+template <WeightFormat F>
+HWY_INLINE void decode(const MatrixView& w, const Group& group, int64_t o, int64_t c, __m512i (&pair)[16]) {
+  if constexpr (F != WeightFormat::kFp8Row32) {
+    using D = Decoder<F>;
+    constexpr int kGroups = D::kCols / 4;
+    D d;
+    d.start(group, c);
+    for (int i = 0; i < 32 / D::kCols; ++i) {
       __m512i v[4];
-      group.load(c + 16 * i, v);
-      for (int g = 0; g < 4; ++g) {
-        // Zero and NaN, and they alone, have no such bit after adding one: their exponent stays.
-        const __mmask64 number = _mm512_test_epi8_mask(_mm512_add_epi8(v[g], one), seven);
-        const __m512i l = _mm512_permutex2var_epi8(l0, v[g], l1);
-        __m512i h = _mm512_permutex2var_epi8(h0, v[g], h1);
-        h = _mm512_mask_add_epi8(h, number, h, half);
-        h = _mm512_ternarylogic_epi32(h, v[g], sign, 0xf8);  // a | (b & c)
-        pair[8 * i + 2 * g] = _mm512_ternarylogic_epi32(_mm512_slli_epi16(h, 8), l, low_bytes, 0xf8);
-        pair[8 * i + 2 * g + 1] =
-            _mm512_ternarylogic_epi32(_mm512_srli_epi16(l, 8), h, low_bytes, 0xf4);  // a | (b & ~c)
-      }
+      group.load((c + i * D::kCols) * D::kUnit, v);
+      for (int g = 0; g < kGroups; ++g)
+        d.pairs(v, g, &pair[2 * (kGroups * i + g)], &pair[2 * (kGroups * i + g) + 1]);
     }
   } else {
     // Scales per row: no product of the model has them, so this is the plain definition.
@@ -167,6 +191,11 @@ HWY_INLINE void decode(const MatrixView& w, const Group& group, int64_t o, int64
 
 HWY_INLINE __m512 dot(__m512 sum, __m512i w, __m512i x) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
+}
+// sum + w . the two values at p in every lane: one instruction, of which the compiler would make two.
+HWY_INLINE __m512 dot_at(__m512 sum, __m512i w, const uint8_t* p) {
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const uint32_t*>(p)));
+  return sum;
 }
 HWY_INLINE __m512i four_bytes(const uint8_t* p) {
   int32_t v;
@@ -201,33 +230,42 @@ struct Call {
   }
 };
 
-// T rows of x from t0 against one group, every weight used as it is decoded.
+// T rows of x from t0 against one group, every weight used as it is decoded: while a chunk of it is
+// multiplied, the next is on its way.
 template <WeightFormat F, int T>
-HWY_NOINLINE void few_rows(const Call& a, const Group& group, int64_t o, int64_t t0) {
-  Stream stream(*a.w, o + kGroup, std::min(a.row1, a.w->rows));
+HWY_NOINLINE void few_rows(const Call& a, const Group& group, int64_t t0, Stream& stream) {
+  using D = Decoder<F>;
   const uint8_t* x[T];
   __m512 total[T];
   for (int t = 0; t < T; ++t) x[t] = a.X(t0 + t), total[t] = _mm512_setzero_ps();
-  constexpr int64_t kUnit = F == WeightFormat::kBF16 ? 2 : 1;
+  const int64_t last = group.row_bytes - 16;
+  __m512i v[4];
+  group.load(0, v);
   for (int64_t c0 = 0; c0 < a.w->cols; c0 += kPiece) {
     const int64_t end = std::min(a.w->cols, c0 + kPiece);
     __m512 even[T], odd[T];
     for (int t = 0; t < T; ++t) even[t] = odd[t] = _mm512_setzero_ps();
     for (int64_t c = c0; c < end; c += 32) {
-      if (c * kUnit % 64 == 0) group.fetch(c * kUnit);
-      stream.advance(kGroup * 32 * kUnit);
-      __m512i pair[16];
-      decode<F>(*a.w, group, o, c, pair);
-      for (int g = 0; g < 8; ++g) {
-        for (int t = 0; t < T; ++t) {
-          even[t] = dot(even[t], pair[2 * g], four_bytes(x[t] + 2 * c + 8 * g));
-          odd[t] = dot(odd[t], pair[2 * g + 1], four_bytes(x[t] + 2 * c + 8 * g + 4));
+      if (c * D::kUnit % 64 == 0) group.fetch(c * D::kUnit);
+      stream.advance(kGroup * 32 * D::kUnit);
+      D d;
+      d.start(group, c);
+      for (int i = 0; i < 32 / D::kCols; ++i) {
+        __m512i next[4];
+        group.load(std::min((c + (i + 1) * D::kCols) * D::kUnit, last), next);
+        for (int g = 0; g < D::kCols / 4; ++g) {
+          __m512i first, second;
+          d.pairs(v, g, &first, &second);
+          const int64_t at = 2 * (c + i * D::kCols) + 8 * g;
+          for (int t = 0; t < T; ++t) even[t] = dot_at(even[t], first, x[t] + at);
+          for (int t = 0; t < T; ++t) odd[t] = dot_at(odd[t], second, x[t] + at + 4);
         }
+        for (int j = 0; j < 4; ++j) v[j] = next[j];
       }
     }
     for (int t = 0; t < T; ++t) total[t] = _mm512_add_ps(total[t], _mm512_add_ps(even[t], odd[t]));
   }
-  for (int t = 0; t < T; ++t) a.put(t0 + t, o, total[t]);
+  for (int t = 0; t < T; ++t) a.put(t0 + t, group.first_row, total[t]);
 }
 
 // Two groups of decoded weights over one piece of columns, and the sums of a band.
@@ -329,12 +367,18 @@ HWY_NOINLINE void many_rows(const Call& a, int64_t t0, int64_t T, int64_t begin,
 
 template <WeightFormat F, int... N>
 void few_rows_of(const Call& a, int64_t T, int64_t begin, int64_t end, std::integer_sequence<int, N...>) {
-  using Kernel = void (*)(const Call&, const Group&, int64_t, int64_t);
+  using Kernel = void (*)(const Call&, const Group&, int64_t, Stream&);
   static constexpr Kernel kernels[] = {few_rows<F, N + 1>...};
   Group group;
+  const int64_t turns = (T + kFewRows - 1) / kFewRows;
   for (int64_t o = begin; o < end; o += kGroup) {
     group.start(*a.w, o);
-    kernels[T - 1](a, group, o, 0);
+    Stream stream(*a.w, o + kGroup, std::min(a.row1, a.w->rows), turns);
+    for (int64_t t = 0, left = turns; left > 0; --left) {
+      const int64_t take = (T - t + left - 1) / left;
+      kernels[take - 1](a, group, t, stream);
+      t += take;
+    }
   }
 }
 
@@ -342,7 +386,7 @@ void few_rows_of(const Call& a, int64_t T, int64_t begin, int64_t end, std::inte
 template <WeightFormat F>
 void run(const Call& a, int64_t T, int64_t begin, int64_t end) {
   if constexpr (F != WeightFormat::kFp8Row32) {
-    if (T <= kFewRows) return few_rows_of<F>(a, T, begin, end, std::make_integer_sequence<int, kFewRows>());
+    if (T <= kPanelRows) return few_rows_of<F>(a, T, begin, end, std::make_integer_sequence<int, kFewRows>());
   }
   for (int64_t t = 0; t < T; t += kBand) many_rows<F>(a, t, std::min(kBand, T - t), begin, end);
 }

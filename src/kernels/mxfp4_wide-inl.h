@@ -14,19 +14,21 @@
 
 #if HWY_TARGET <= HWY_AVX3
 
-// The byte dot product is AVX-512 VNNI, which this level of Highway implies but does not switch on.
+// The byte dot product is AVX-512 VNNI, the byte permute VBMI, which this level of Highway implies but does
+// not switch on.
 #if HWY_TARGET == HWY_AVX3_DL
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni,avx512vbmi")
 #else
 HWY_BEFORE_NAMESPACE();
 #endif
 namespace deepinfer {
 namespace HWY_NAMESPACE {
 
-constexpr int kIntRows = 16;        // rows of weights of a group, one per lane
-constexpr int kIntPiece = 16;       // blocks of an expanded panel
-constexpr int kIntTile = 6;         // rows of x of one register tile over two groups
-constexpr int kIntFew = 8;          // up to so many rows of x use codes straight from the expander
+constexpr int kIntRows = 16;   // rows of weights of a group, one per lane
+constexpr int kIntPiece = 16;  // blocks of an expanded panel
+constexpr int kIntTile = 6;    // rows of x of one register tile over two groups
+constexpr int kIntFew = 8;     // so many rows of x at most use codes straight from the expander
+constexpr int kIntPanel = 24;  // more rows of x than this share a panel; fewer pass over a group in turns
 constexpr int64_t kIntAhead = 256;  // bytes of every weight row brought to the first-level cache ahead of use
 
 HWY_INLINE __m512i Dot4(__m512i sum, __m512i w, __m512i x) {
@@ -41,6 +43,15 @@ HWY_INLINE __m512i FourBytes(const int8_t* p) {
   std::memcpy(&v, p, 4);
   return _mm512_set1_epi32(v);
 }
+// sum + w . the four bytes at p in every lane: one instruction, of which the compiler would make two.
+HWY_INLINE __m512i Dot4At(__m512i sum, __m512i w, const uint8_t* p) {
+#if HWY_TARGET == HWY_AVX3_DL
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const int32_t*>(p)));
+  return sum;
+#else
+  return Dot4(sum, w, FourBytes(reinterpret_cast<const int8_t*>(p)));
+#endif
+}
 HWY_INLINE float FloatAt(const uint8_t* p) {
   float v;
   std::memcpy(&v, p, 4);
@@ -48,6 +59,18 @@ HWY_INLINE float FloatAt(const uint8_t* p) {
 }
 HWY_INLINE __m512i IntTable() {
   return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kTwiceE2m1)));
+}
+// 2 w + 12 of the low nibbles of all bytes. The permute looks at six bits of a byte and the table repeats
+// every sixteen, so what stands above a nibble need not be cleared.
+HWY_INLINE __m512i LowCodes(__m512i v, __m512i table) {
+#if HWY_TARGET == HWY_AVX3_DL
+  return _mm512_permutexvar_epi8(v, table);
+#else
+  return _mm512_shuffle_epi8(table, _mm512_and_si512(v, _mm512_set1_epi8(15)));
+#endif
+}
+HWY_INLINE __m512i HighCodes(__m512i v, __m512i table) {
+  return LowCodes(_mm512_srli_epi16(v, 4), table);
 }
 
 // Sixteen packed rows.
@@ -64,9 +87,9 @@ struct IntGroup {
       scales[r] = w.scales + row * blocks;
     }
   }
-  // Block b of all rows as bytes 2 w + 12: w[2 i] has columns 8 i + {0, 2, 4, 6}, w[2 i + 1] the odd ones.
-  HWY_INLINE void Expand(int64_t b, __m512i table, __m512i (&w)[8]) const {
-    __m512i a[4], u[4], v[4];
+  // Block b of all rows, packed: v[i] has four bytes of a row in its lane, columns 8 i to 8 i + 7.
+  HWY_INLINE void Load(int64_t b, __m512i (&v)[4]) const {
+    __m512i a[4], u[4];
     for (int j = 0; j < 4; ++j) {
       const auto part = [&](int r) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + b * 16));
@@ -81,10 +104,14 @@ struct IntGroup {
     u[2] = _mm512_unpackhi_epi32(a[0], a[1]), u[3] = _mm512_unpackhi_epi32(a[2], a[3]);
     v[0] = _mm512_unpacklo_epi64(u[0], u[1]), v[1] = _mm512_unpackhi_epi64(u[0], u[1]);
     v[2] = _mm512_unpacklo_epi64(u[2], u[3]), v[3] = _mm512_unpackhi_epi64(u[2], u[3]);
-    const __m512i low = _mm512_set1_epi8(15);
+  }
+  // The same as bytes 2 w + 12: w[2 i] has columns 8 i + {0, 2, 4, 6}, w[2 i + 1] the odd ones.
+  HWY_INLINE void Expand(int64_t b, __m512i table, __m512i (&w)[8]) const {
+    __m512i v[4];
+    Load(b, v);
     for (int i = 0; i < 4; ++i) {
-      w[2 * i] = _mm512_shuffle_epi8(table, _mm512_and_si512(v[i], low));
-      w[2 * i + 1] = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(v[i], 4), low));
+      w[2 * i] = LowCodes(v[i], table);
+      w[2 * i + 1] = HighCodes(v[i], table);
     }
   }
   // Brings what the walk along the rows comes to next from the second-level cache to the first.
@@ -97,10 +124,11 @@ struct IntGroup {
 };
 
 // Reads ahead of the walk, in the order of addresses, into the second-level cache: the rows after the group,
-// at the pace at which the group's own are used, up to the end of the call's range.
+// at the pace at which the group's own are used by `turns` walks, up to the end of the call's range.
 struct IntStream {
   const uint8_t *codes, *codes_end, *scales, *scales_end;
-  IntStream(const MatrixView& w, int64_t row, int64_t last) {
+  int lines;
+  IntStream(const MatrixView& w, int64_t row, int64_t last, int turns = 1) : lines((3 + turns) / turns) {
     const int64_t blocks = w.cols / 32;
     row = std::min(row, last);
     codes = static_cast<const uint8_t*>(w.data) + row * blocks * 16;
@@ -110,7 +138,7 @@ struct IntStream {
   }
   // By what block b of sixteen rows takes.
   HWY_INLINE void Advance(int64_t b) {
-    for (int i = 0; i < 4 && codes < codes_end; ++i, codes += 64)
+    for (int i = 0; i < lines && codes < codes_end; ++i, codes += 64)
       _mm_prefetch(reinterpret_cast<const char*>(codes), _MM_HINT_T1);
     if (b % 4 == 0 && scales < scales_end) {
       _mm_prefetch(reinterpret_cast<const char*>(scales), _MM_HINT_T1);
@@ -119,12 +147,14 @@ struct IntStream {
   }
 };
 
-// Scale bytes of `n` <= 16 blocks from block b of 16 rows, one vector of rows per block.
-HWY_INLINE void LoadScales(const IntGroup& p, int64_t b, int n, uint8_t (*out)[16]) {
+// Scale bytes of `n` <= 16 blocks from block b of 16 rows, one vector of rows per block, from out[0] on or,
+// where that is the end of long rows, so that the last is out[15]; returns the first.
+HWY_INLINE uint8_t (*LoadScales(const IntGroup& p, int64_t b, int n, uint8_t (*out)[16]))[16] {
   __m128i v[16], u[16];
+  const int64_t from = n == 16 || b + n < 16 ? b : b + n - 16;
   for (int r = 0; r < 16; ++r) {
-    if (HWY_LIKELY(n == 16)) {
-      v[r] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p.scales[r] + b));
+    if (HWY_LIKELY(n == 16 || b + n >= 16)) {
+      v[r] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p.scales[r] + from));
     } else {
       alignas(16) uint8_t part[16] = {};
       std::memcpy(part, p.scales[r] + b, static_cast<size_t>(n));
@@ -142,6 +172,7 @@ HWY_INLINE void LoadScales(const IntGroup& p, int64_t b, int n, uint8_t (*out)[1
   for (int i = 0; i < 8; ++i)
     v[2 * i] = _mm_unpacklo_epi8(u[i], u[i + 8]), v[2 * i + 1] = _mm_unpackhi_epi8(u[i], u[i + 8]);
   for (int i = 0; i < 16; ++i) _mm_store_si128(reinterpret_cast<__m128i*>(out[i]), v[i]);
+  return out + (b - from);
 }
 HWY_INLINE __m512 ScaleVector(const uint8_t* bytes) {
   const __m512i s = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
@@ -203,41 +234,61 @@ struct IntArgs {
   }
 };
 
+// Blocks [b0, b0 + n) of T prepared rows against one group; `scales`: of these blocks. `v` holds the packed
+// codes of block b0 and is left with those of the block after the last, so that a block is on its way while
+// the one before it is multiplied.
+template <int T, bool kMiddle>
+HWY_INLINE void IntFewPiece(const IntGroup& p, const uint8_t* const (&x)[T], int64_t b0, int n,
+                            int64_t blocks, const uint8_t (*scales)[16], IntStream& stream, __m512i (&v)[4],
+                            __m512 (&chain)[T]) {
+  const __m512i table = IntTable();
+  for (int i = 0; i < n; ++i) {
+    const int64_t b = b0 + i;
+    if (b % 4 == 0) p.Fetch(b, blocks);
+    stream.Advance(b);
+    __m512i isum[T], next[4];
+    p.Load(std::min(b + 1, blocks - 1), next);
+    for (int t = 0; t < T; ++t)
+      isum[t] = FourBytes(reinterpret_cast<const int8_t*>(x[t] + blocks * 36 + b * 4));
+    for (int j = 0; j < 4; ++j) {
+      const __m512i even = LowCodes(v[j], table), odd = HighCodes(v[j], table);
+      for (int t = 0; t < T; ++t) isum[t] = Dot4At(isum[t], even, x[t] + b * 32 + 8 * j);
+      for (int t = 0; t < T; ++t) isum[t] = Dot4At(isum[t], odd, x[t] + b * 32 + 8 * j + 4);
+      v[j] = next[j];
+    }
+    if constexpr (kMiddle) {
+      const __m512i step = ScaleSteps(scales[i]);
+      for (int t = 0; t < T; ++t)
+        chain[t] = JoinSteps(chain[t], isum[t], FloatAt(x[t] + blocks * 32 + b * 4), step);
+    } else {
+      const __m512 s = ScaleVector(scales[i]);
+      for (int t = 0; t < T; ++t)
+        chain[t] = JoinVector(chain[t], isum[t], _mm512_set1_ps(FloatAt(x[t] + blocks * 32 + b * 4)), s);
+    }
+  }
+}
+
 // T rows of x from t0 against sixteen rows of weights from o.
 template <int T>
-HWY_NOINLINE HWY_MAYBE_UNUSED void IntFewRows(const IntArgs& a, const IntGroup& p, int64_t o, int64_t t0) {
+HWY_NOINLINE HWY_MAYBE_UNUSED void IntFewRows(const IntArgs& a, const IntGroup& p, int64_t o, int64_t t0,
+                                              IntStream& stream) {
   const int64_t blocks = a.w->cols / 32;
-  const __m512i table = IntTable();
-  alignas(64) uint8_t scales[kIntPiece][16];
+  alignas(64) uint8_t bytes[kIntPiece][16];
   const uint8_t* x[T];
   __m512 chain[T];
   for (int t = 0; t < T; ++t) x[t] = a.X(t0 + t), chain[t] = _mm512_setzero_ps();
-  IntStream stream(*a.w, o + kIntRows, a.row1);
+  __m512i v[4];
+  p.Load(0, v);
   for (int64_t b0 = 0; b0 < blocks; b0 += kIntPiece) {
     const int n = static_cast<int>(std::min<int64_t>(kIntPiece, blocks - b0));
-    LoadScales(p, b0, n, scales);
-    for (int i = 0; i < n; ++i) {
-      const int64_t b = b0 + i;
-      if (b % 4 == 0) p.Fetch(b, blocks);
-      stream.Advance(b);
-      // Two sums of a block wait less for each other; many rows of x need no second.
-      constexpr int kSums = T <= 4 ? 2 : 1;
-      __m512i w[8], isum[T][kSums];
-      p.Expand(b, table, w);
-      for (int t = 0; t < T; ++t) {
-        isum[t][0] = FourBytes(reinterpret_cast<const int8_t*>(x[t] + blocks * 36 + b * 4));
-        if constexpr (kSums == 2) isum[t][1] = _mm512_setzero_si512();
-      }
-      for (int j = 0; j < 8; ++j)
-        for (int t = 0; t < T; ++t)
-          isum[t][j % kSums] = Dot4(isum[t][j % kSums], w[j],
-                                    FourBytes(reinterpret_cast<const int8_t*>(x[t] + b * 32 + 4 * j)));
-      const __m512 s = ScaleVector(scales[i]);
-      for (int t = 0; t < T; ++t) {
-        const __m512i sum = kSums == 2 ? _mm512_add_epi32(isum[t][0], isum[t][kSums - 1]) : isum[t][0];
-        chain[t] = JoinVector(chain[t], sum, _mm512_set1_ps(FloatAt(x[t] + blocks * 32 + b * 4)), s);
-      }
-    }
+    const uint8_t(*scales)[16] = LoadScales(p, b0, n, bytes);
+    bool middle = MiddleScales(scales, n);
+    for (int t = 0; t < T; ++t)
+      middle = middle && MiddleScales(reinterpret_cast<const float*>(x[t] + blocks * 32) + b0, n);
+    if (HWY_LIKELY(middle))
+      IntFewPiece<T, true>(p, x, b0, n, blocks, scales, stream, v, chain);
+    else
+      IntFewPiece<T, false>(p, x, b0, n, blocks, scales, stream, v, chain);
   }
   for (int t = 0; t < T; ++t) a.Put(t0 + t, o, chain[t]);
 }
@@ -256,8 +307,8 @@ HWY_NOINLINE HWY_MAYBE_UNUSED bool FillPanel(const IntGroup& p, int64_t b0, int 
                                              IntStream& stream, uint8_t (*w)[64], float (*scale)[16],
                                              int32_t (*step)[16]) {
   const __m512i table = IntTable();
-  alignas(64) uint8_t scales[kIntPiece][16];
-  LoadScales(p, b0, n, scales);
+  alignas(64) uint8_t bytes[kIntPiece][16];
+  const uint8_t(*scales)[16] = LoadScales(p, b0, n, bytes);
   for (int i = 0; i < n; ++i) {
     if ((b0 + i) % 4 == 0) p.Fetch(b0 + i, blocks);
     stream.Advance(b0 + i);
@@ -360,17 +411,23 @@ HWY_NOINLINE HWY_MAYBE_UNUSED void IntManyRows(const IntArgs& a, int64_t t0, int
 }
 
 HWY_MAYBE_UNUSED void IntCall(const IntArgs& a, int64_t T) {
-  using Few = void (*)(const IntArgs&, const IntGroup&, int64_t, int64_t);
+  using Few = void (*)(const IntArgs&, const IntGroup&, int64_t, int64_t, IntStream&);
   static constexpr Few kFew[kIntFew] = {IntFewRows<1>, IntFewRows<2>, IntFewRows<3>, IntFewRows<4>,
                                         IntFewRows<5>, IntFewRows<6>, IntFewRows<7>, IntFewRows<8>};
-  if (T > kIntFew) {
+  if (T > kIntPanel) {
     for (int64_t t = 0; t < T; t += kIntBand) IntManyRows(a, t, std::min(kIntBand, T - t));
     return;
   }
   IntGroup p;
+  const auto turns = static_cast<int>((T + kIntFew - 1) / kIntFew);
   for (int64_t o = a.row0; o < a.row1; o += kIntRows) {
     p.Start(*a.w, o, a.row1 - 1);
-    kFew[T - 1](a, p, o, 0);
+    IntStream stream(*a.w, o + kIntRows, a.row1, turns);
+    for (int64_t t = 0, left = turns; left > 0; --left) {
+      const int64_t take = (T - t + left - 1) / left;
+      kFew[take - 1](a, p, o, t, stream);
+      t += take;
+    }
   }
 }
 
