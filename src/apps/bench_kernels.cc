@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/numeric.h"
+#include "engine/row_cuts.h"
 #include "host/clock.h"
 #include "host/thread_pool.h"
 #include "kernels/kernels.h"
@@ -161,10 +162,18 @@ struct Piece {
   float* y;
 };
 
-// Pieces as the engine cuts them: few rows of x read long runs of weights, many keep their sums in cache.
-void cut(const MatrixView* w, const int32_t* rows, int64_t T, float* y, std::vector<Piece>* out) {
-  const int64_t step = T > 16 ? 64 : std::max<int64_t>(128, (int64_t{1} << 19) / w->cols / 32 * 32);
-  for (int64_t r = 0; r < w->rows; r += step) out->push_back({w, rows, T, r, std::min(w->rows, r + step), y});
+// Pieces as the engine cuts them, the rows of all products of a list.
+void cut(const std::vector<Piece>& products, int threads, std::vector<Piece>* out) {
+  RowCuts cuts{0, threads, int64_t{1} << 18, 4096};
+  const auto cost = [](const Piece& p) { return p.w->cols * p.T; };
+  for (const Piece& p : products) cuts.left += p.w->rows * cost(p);
+  for (Piece p : products) {
+    for (int64_t r = 0; r < p.w->rows; r = p.row1) {
+      p.row0 = r;
+      p.row1 = r + cuts.next(p.w->rows - r, cost(p), p.w->format == WeightFormat::kF32 ? 4 : 32);
+      out->push_back(p);
+    }
+  }
 }
 
 Status Bench::dense(const char* op, WeightFormat f, int64_t rows, int64_t cols,
@@ -184,7 +193,8 @@ Status Bench::dense(const char* op, WeightFormat f, int64_t rows, int64_t cols,
                                                  : "fp32";
   for (int64_t T : row_counts) {
     std::vector<std::vector<Piece>> pieces(m->views.size());
-    for (size_t i = 0; i < m->views.size(); ++i) cut(&m->views[i], nullptr, T, y.data(), &pieces[i]);
+    for (size_t i = 0; i < m->views.size(); ++i)
+      cut({{&m->views[i], nullptr, T, 0, 0, y.data()}}, pool_.threads(), &pieces[i]);
     const auto prepare = [&](int64_t t, int) {
       k_.prepare(f, cols, x.data() + t * cols, 0, cols, prepared.get() + t * stride);
     };
@@ -224,12 +234,14 @@ Status Bench::experts(const char* op, int64_t rows, int64_t cols) {
     std::vector<std::vector<Piece>> pieces(static_cast<size_t>(rounds));
     for (int64_t r = 0; r < rounds; ++r) {
       int64_t at = 0;
+      std::vector<Piece> products;
       for (int64_t e = 0; e < std::min(kExperts, T * kTop); ++e) {
         const auto& take = rows_of[static_cast<size_t>(e)];
-        cut(&m->views[static_cast<size_t>(r * kTop + e)], take.data(), static_cast<int64_t>(take.size()),
-            y.data() + at * rows, &pieces[static_cast<size_t>(r)]);
+        products.push_back({&m->views[static_cast<size_t>(r * kTop + e)], take.data(),
+                            static_cast<int64_t>(take.size()), 0, 0, y.data() + at * rows});
         at += static_cast<int64_t>(take.size());
       }
+      cut(products, pool_.threads(), &pieces[static_cast<size_t>(r)]);
     }
     const double s = median_seconds([&](int64_t i) {
       if (stride > 0)

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "engine/forward_impl.h"
+#include "engine/row_cuts.h"
 
 namespace deepinfer {
 
@@ -13,18 +14,20 @@ template <typename A>
 void LinearPhase<A>::add(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T,
                          int64_t row0, int64_t row1, A* y, int64_t ldy, Out out) {
   if (T == 0 || row1 <= row0) return;
-  // Pieces of about 256 K multiply-adds: large enough to hide the hand-out, small enough to balance; four
-  // times that where a matrix has plenty, since a piece starts in memory that nobody fetched ahead. A piece
-  // is a whole number of what a kernel takes at once.
-  bool plain = w.format == WeightFormat::kF32 || w.format == WeightFormat::kF64;
-  int64_t per_row = std::max<int64_t>(1, w.cols * T), unit = plain ? 4 : 32, size = int64_t{1} << 18;
-  if ((row1 - row0) * per_row >= 32 * size * pool_->threads()) size *= 4;
-  int64_t step = std::clamp<int64_t>((size / per_row + unit - 1) / unit * unit, unit, 4096);
   work_->bytes += matrix_bytes(w, row1 - row0);
-  work_->macs += (row1 - row0) * per_row;
-  int input = input_of(w, x, ldx, rows, T);
-  for (int64_t r = row0; r < row1; r += step) {
-    pieces_.push_back({&w, x, ldx, rows, T, r, std::min(row1, r + step), y, ldy, out, input});
+  work_->macs += (row1 - row0) * std::max<int64_t>(1, w.cols * T);
+  products_.push_back({&w, x, ldx, rows, T, row0, row1, y, ldy, out, input_of(w, x, ldx, rows, T)});
+}
+
+// Pieces of at least 256 K multiply-adds, which hide the hand-out.
+template <typename A>
+void LinearPhase<A>::cut() {
+  RowCuts cuts{0, pool_->threads(), int64_t{1} << 18, 4096};
+  for (const Product& p : products_) cuts.left += (p.row1 - p.row0) * p.cost();
+  for (const Product& p : products_) {
+    bool plain = p.w->format == WeightFormat::kF32 || p.w->format == WeightFormat::kF64;
+    for (int64_t r = p.row0; r < p.row1; r = pieces_.back().row1)
+      pieces_.push_back({&p, r, r + cuts.next(p.row1 - r, p.cost(), plain ? 4 : 32)});
   }
 }
 
@@ -67,14 +70,17 @@ void LinearPhase<A>::fill_forms() {
 template <typename A>
 void LinearPhase<A>::run() {
   fill_forms();
+  cut();
   if (pieces_.size() > 1) ++work_->jobs;
   pool_->run(static_cast<int64_t>(pieces_.size()), [&](int64_t i, int) {
-    const Piece& p = pieces_[static_cast<size_t>(i)];
+    const Piece& piece = pieces_[static_cast<size_t>(i)];
+    const Product& p = *piece.product;
     if (p.input >= 0 && inputs_[static_cast<size_t>(p.input)].exact)
-      return (*forms_)[static_cast<size_t>(p.input)].product(*p.w, 0, nullptr, p.T, p.row0, p.row1, p.y,
-                                                             p.ldy, p.out);
-    k_.linear(*p.w, p.x, p.ldx, p.rows, p.T, p.row0, p.row1, p.y, p.ldy, p.out);
+      return (*forms_)[static_cast<size_t>(p.input)].product(*p.w, 0, nullptr, p.T, piece.row0, piece.row1,
+                                                             p.y, p.ldy, p.out);
+    k_.linear(*p.w, p.x, p.ldx, p.rows, p.T, piece.row0, piece.row1, p.y, p.ldy, p.out);
   });
+  products_.clear();
   pieces_.clear();
   inputs_.clear();
 }

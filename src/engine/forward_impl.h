@@ -50,7 +50,7 @@ class LinearPhase {
   void run();
 
  private:
-  struct Piece {
+  struct Product {
     const MatrixView* w;
     const A* x;
     int64_t ldx;
@@ -59,7 +59,12 @@ class LinearPhase {
     A* y;
     int64_t ldy;
     Out out;
-    int input;  // of inputs_; -1: x is read as it is
+    int input;                                                          // of inputs_; -1: x is read as it is
+    int64_t cost() const { return std::max<int64_t>(1, w->cols * T); }  // of a row, in multiply-adds
+  };
+  struct Piece {
+    const Product* product;
+    int64_t row0, row1;
   };
   struct Input {
     const A* x;
@@ -71,11 +76,13 @@ class LinearPhase {
   };
   int input_of(const MatrixView& w, const A* x, int64_t ldx, const int32_t* rows, int64_t T);
   void fill_forms();
+  void cut();
 
   const Kernels<A>& k_;
   ThreadPool* pool_;
   StepWork* work_;
   std::vector<PreparedRows<A>>* forms_;
+  std::vector<Product> products_;
   std::vector<Piece> pieces_;
   std::vector<Input> inputs_;
 };

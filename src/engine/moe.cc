@@ -11,16 +11,15 @@
 #include <functional>
 
 #include "engine/forward_impl.h"
+#include "engine/row_cuts.h"
 
 namespace deepinfer {
 namespace {
 
-// Weight rows of one piece of (4): enough that the start of a walk through memory, which nobody fetched
-// ahead, is a small part of it, few enough to balance; a whole number of what the kernels take at once.
-constexpr int64_t kPieceRows = 128;
-// The same for (5), whose rows are half as long, if that leaves a few pieces per thread.
-constexpr int64_t kDownRows = 256;
-// Values of a piece of (5) that should stay in the second-level cache.
+// Multiply-adds of a piece worth handing out.
+constexpr int64_t kLeastPiece = int64_t{1} << 18;
+// Values of a piece that should stay in the second-level cache: two per row of x and inner column in (4), one
+// per pair and output in (5).
 constexpr int64_t kPieceValues = 1 << 17;
 
 }  // namespace
@@ -152,15 +151,26 @@ void Forward<A>::Impl::moe(const BlockWeights& b, int experts, int top_k, const 
   group_by_expert(b, experts, K, T);
 
   s.pieces.clear();
-  for (const auto& g : s.groups)
-    for (int64_t r = 0; r < I; r += kPieceRows) s.pieces.push_back({&g, r, std::min(I, r + kPieceRows)});
+  RowCuts cuts{0, pool->threads(), kLeastPiece, 0};
+  for (const auto& g : s.groups) cuts.left += 2 * I * g.n * H;
+  for (const auto& g : s.groups) {
+    cuts.most_rows = std::max<int64_t>(128, kPieceValues / (2 * g.n) / 32 * 32);
+    for (int64_t r = 0; r < I; r = s.pieces.back().end)
+      s.pieces.push_back({&g, r, r + cuts.next(I - r, 2 * g.n * H, 32)});
+  }
   const auto up = [&](int64_t i, int wk) { expert_up(s.pieces[static_cast<size_t>(i)], pairs, wk); };
   for_rows(static_cast<int64_t>(s.pieces.size()), std::cref(up));
 
-  int64_t most = std::clamp<int64_t>(H / (4 * pool->threads()) / 32 * 32, 32, kDownRows);
-  int64_t step = std::clamp<int64_t>(kPieceValues / (pairs + T) / 32 * 32, 32, most);
-  const auto down = [&](int64_t i, int wk) { experts_down(i * step, std::min(H, (i + 1) * step), K, T, wk); };
-  for_rows((H + step - 1) / step, std::cref(down));
+  s.pieces.clear();
+  cuts = {H * (pairs + T) * I, pool->threads(), kLeastPiece,
+          std::max<int64_t>(32, kPieceValues / (pairs + T) / 32 * 32)};
+  for (int64_t r = 0; r < H; r = s.pieces.back().end)
+    s.pieces.push_back({nullptr, r, r + cuts.next(H - r, (pairs + T) * I, 32)});
+  const auto down = [&](int64_t i, int wk) {
+    const auto& p = s.pieces[static_cast<size_t>(i)];
+    experts_down(p.begin, p.end, K, T, wk);
+  };
+  for_rows(static_cast<int64_t>(s.pieces.size()), std::cref(down));
 }
 
 #define DI_INSTANTIATE(A)                                                                        \

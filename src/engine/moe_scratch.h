@@ -17,7 +17,7 @@ struct MoeScratch {
     const ExpertWeights* e = nullptr;
     int64_t at = 0, n = 0;
   };
-  // A range of an expert's inner width.
+  // A range of an expert's inner width, or of the outputs.
   struct Piece {
     const Group* group = nullptr;
     int64_t begin = 0, end = 0;
