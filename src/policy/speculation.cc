@@ -83,6 +83,7 @@ Result<SpeculationState> make_speculation(const SpeculationConfig& config) {
   s.config = config;
   s.calibration = make_calibration(config.calibration);
   s.mean_survival.assign(static_cast<size_t>(config.drafts), 1.0);
+  s.next.resize(static_cast<size_t>(config.drafts));
   s.drift.assign(static_cast<size_t>(config.drafts), 0.0);
   s.counters.position.resize(static_cast<size_t>(config.drafts));
   s.trial_in = config.trial_after;
@@ -102,27 +103,63 @@ std::vector<double> survivals_of(const SpeculationState& s, std::span<const floa
 
 namespace {
 
-// What the total may look at: each request's last judged round; a request without one counts as certain,
-// except while drafting is off, when nobody has a recent one and the recent mean stands in.
-std::vector<double> stale_survivals(const SpeculationState& s, const DraftQuery& q) {
-  std::vector<double> all, own(static_cast<size_t>(s.config.drafts));
-  for (const BudgetRequest& r : q.requests) {
-    auto it = s.latest.find(r.seq);
-    if (!s.on) {
-      own = s.mean_survival;
-    } else if (it == s.latest.end()) {
-      std::fill(own.begin(), own.end(), 1.0);
-    } else {
-      survivals(it->second, own);
+constexpr int64_t kKnown = 8;       // rounds without history before their mean stands for the next one
+constexpr double kKnownPairs = 24;  // pairs of rounds before one predicts the other
+constexpr int64_t kFreshFor = 2;    // decisions a round speaks for
+
+const LatestRound* fresh_round(const SpeculationState& s, SeqId seq) {
+  auto it = s.latest.find(seq);
+  bool fresh = it != s.latest.end() && s.counters.budgets - it->second.at < kFreshFor;
+  return fresh ? &it->second : nullptr;
+}
+
+// Survivals expected of a request's next round, from earlier rounds only. Of a request without a recent one
+// the mean of such rounds is expected; as long as that is unknown, everything.
+void expected_survivals(const SpeculationState& s, SeqId seq, std::vector<double>* out) {
+  const LatestRound* last = fresh_round(s, seq);
+  double before = 1;
+  for (size_t k = 0; k < out->size(); ++k) {
+    double v = s.judged < kKnown ? 1.0 : s.mean_survival[k];
+    if (last != nullptr) {
+      const RoundToRound& p = s.next[k];
+      double x = last->alive[k], spread = p.xx - p.x * p.x / std::max(p.n, 1.0);
+      double slope = spread > 1e-6 * p.n ? std::clamp((p.xy - p.x * p.y / p.n) / spread, 0.0, 1.0) : 0.0;
+      v = p.n < kKnownPairs ? x : p.y / p.n + slope * (x - p.x / p.n);
     }
+    before = std::clamp(v, 0.0, before);
+    (*out)[k] = before;
+  }
+}
+
+// What of the promises was kept so far.
+double yield_of(const SpeculationState& s) {
+  constexpr double kPrior = 32;
+  return std::clamp((s.kept + kPrior) / (s.promised + kPrior), 0.25, 2.0);
+}
+
+std::vector<double> expected_survivals(const SpeculationState& s, const DraftQuery& q) {
+  std::vector<double> all, own(static_cast<size_t>(s.config.drafts));
+  double yield = s.config.mode == SpeculationMode::kDynamic ? yield_of(s) : 1;
+  for (const BudgetRequest& r : q.requests) {
+    expected_survivals(s, r.seq, &own);
     int cap = std::clamp(r.cap, 0, s.config.drafts);
-    all.insert(all.end(), own.begin(), own.begin() + cap);
+    for (int k = 0; k < cap; ++k) all.push_back(std::min(1.0, own[static_cast<size_t>(k)] * yield));
   }
   return all;
 }
 
 StepCost cost_of(const SpeculationState& s) {
   return {&s.verify, &s.draft, &s.verify_refinement, &s.draft_refinement, 0};
+}
+
+// A draft is worth its row if it survives more often than the step's rate times the row's time. Where rows up
+// to the next launch are free, or the curve is a staircase, the total alone decides.
+double row_must_survive(const BudgetInput& in, const StepCost& cost, const BudgetChoice& best) {
+  if (best.drafts == 0 || in.base_rows + best.drafts <= cost.verify->staircase_rows) return 0;
+  double row =
+      (step_ns(cost, in.base_rows + best.drafts, in.drafting) - step_ns(cost, in.base_rows, in.drafting)) /
+      static_cast<double>(best.drafts);
+  return row * best.tokens_per_ns();
 }
 
 BudgetDecision decide_dynamic(const SpeculationState& s, const BudgetInput& in) {
@@ -134,24 +171,29 @@ BudgetDecision decide_dynamic(const SpeculationState& s, const BudgetInput& in) 
   d.tokens = best.tokens;
   d.ns = best.ns;
   double plain = static_cast<double>(in.deciding) / d.plain_ns;
-  d.losing = best.drafts == 0 || best.tokens_per_ns() <= plain;
-  bool pays = s.on ? !d.losing || s.losing + 1 < s.config.patience
-                   : best.drafts > 0 && best.tokens_per_ns() > plain * (1 + s.config.return_gain);
-  if (pays && best.drafts > 0) {
+  double must = s.on ? plain : plain * (1 + s.config.return_gain);
+  d.losing = best.drafts == 0 || best.tokens_per_ns() <= must;
+  auto room = static_cast<int64_t>(in.survivals.size());
+  bool known = s.judged >= kKnown || s.next[0].n >= kKnownPairs;
+  if (!d.losing) {
     d.reason = BudgetReason::kBestTotal;
     d.draft = true;
-    d.total = best.drafts;
-    return d;
-  }
-  if (!s.on && s.off_for + 1 >= s.trial_in) {
+    d.dead_below = known ? row_must_survive(in, with, best) : 0;
+    // With a threshold of its own no draft needs a total: what this round's confidences say of it counts.
+    d.total = d.dead_below > 0 ? room : best.drafts;
+    if (known) d.promise = (best.tokens - static_cast<double>(in.deciding)) / yield_of(s);
+  } else if (s.idle + 1 >= s.trial_in) {
     // The draft pass of a trial is spent anyway: verify what is best after it, and at least one per request.
     d.reason = BudgetReason::kTrial;
     d.draft = true;
-    d.total = std::max(best_budget(in, without).drafts,
-                       std::min(in.deciding, static_cast<int64_t>(in.survivals.size())));
-    return d;
+    BudgetChoice after = best_budget(in, without);
+    d.tokens = after.tokens;
+    d.total = std::max(after.drafts, std::min(in.deciding, room));
+    if (known)
+      d.promise = (value_of(in, without, d.total).tokens - static_cast<double>(in.deciding)) / yield_of(s);
+  } else {
+    d.reason = BudgetReason::kDoesNotPay;
   }
-  d.reason = BudgetReason::kDoesNotPay;
   return d;
 }
 
@@ -159,10 +201,10 @@ BudgetDecision decide_dynamic(const SpeculationState& s, const BudgetInput& in) 
 
 BudgetDecision decide_drafts(const SpeculationState& s, const DraftQuery& q) {
   BudgetDecision d;
-  std::vector<double> stale = stale_survivals(s, q);
+  std::vector<double> expected = expected_survivals(s, q);
   auto requests = static_cast<int64_t>(q.requests.size());
-  int64_t room = static_cast<int64_t>(stale.size());
-  BudgetInput in{q.other_rows + requests, requests, requests, stale};
+  int64_t room = static_cast<int64_t>(expected.size());
+  BudgetInput in{q.other_rows + requests, requests, requests, expected};
   if (s.config.mode == SpeculationMode::kOff) return d;
   if (room == 0) {
     d.reason = BudgetReason::kNothingToVerify;
@@ -197,7 +239,8 @@ BudgetDecision decide_drafts(const SpeculationState& s, const DraftQuery& q) {
 namespace {
 
 constexpr double kRecent = 0.02;      // weight of a new observation in the recent means
-constexpr double kRecentTrial = 0.2;  // while drafting is off: observations are rare
+constexpr double kRecentTrial = 0.1;  // of a trial's requests together: trials are rare
+constexpr double kPairDecay = 0.998, kPromiseDecay = 0.98;
 constexpr double kOriginDecay = 0.995;
 constexpr double kOriginTrials = 50;  // drafts of an origin before its acceptance is judged
 
@@ -221,35 +264,60 @@ void judge_drift(SpeculationState* s) {
   s->drifting = drifting;
 }
 
+// What a round teaches about rounds to come: either it followed one that was known, or it stands for those of
+// which nothing is known. Mixing the two would make the mean that of good moments.
+void learn_round(SpeculationState* s, const RequestOutcome& r, std::vector<double> alive, double share) {
+  if (const LatestRound* last = fresh_round(*s, r.seq); last != nullptr) {
+    for (size_t k = 0; k < alive.size(); ++k) {
+      RoundToRound& p = s->next[k];
+      double x = last->alive[k], y = alive[k];
+      p.n = p.n * kPairDecay + 1;
+      p.x = p.x * kPairDecay + x;
+      p.y = p.y * kPairDecay + y;
+      p.xx = p.xx * kPairDecay + x * x;
+      p.xy = p.xy * kPairDecay + x * y;
+    }
+  } else {
+    share = std::max(share, 1.0 / static_cast<double>(++s->judged));
+    for (size_t k = 0; k < alive.size(); ++k) s->mean_survival[k] += share * (alive[k] - s->mean_survival[k]);
+  }
+  s->latest[r.seq] = {std::move(alive), s->counters.budgets};
+}
+
+void count_positions(SpeculationState* s, const RequestOutcome& r, const std::vector<double>& alive) {
+  s->counters.drafted += static_cast<int64_t>(r.logits.size());
+  for (int k = 0; k < std::min(r.verified, s->config.drafts); ++k) {
+    auto i = static_cast<size_t>(k);
+    PositionCounters& p = s->counters.position[i];
+    bool right = k < r.accepted;
+    ++p.verified;
+    p.accepted += right ? 1 : 0;
+    p.predicted += alive[i];
+    s->drift[i] += kRecent * (alive[i] - (right ? 1.0 : 0.0) - s->drift[i]);
+  }
+  s->counters.verified += r.verified;
+  s->counters.accepted += r.accepted;
+  OriginCounters& o = s->origins[static_cast<int>(r.origin)];
+  o.drafts = o.drafts * kOriginDecay + r.verified;
+  o.accepted = o.accepted * kOriginDecay + r.accepted;
+}
+
 void on_judged(SpeculationState* s, const DraftsJudged& e) {
   std::vector<DraftOutcome> outcomes;
+  double accepted = 0;
+  double share = s->tried ? kRecentTrial / static_cast<double>(e.requests.size()) : kRecent;
   for (const RequestOutcome& r : e.requests) {
     std::vector<double> alive = survivals_of(*s, r.logits);
     alive.resize(static_cast<size_t>(s->config.drafts), 0.0);
-    s->counters.drafted += static_cast<int64_t>(r.logits.size());
-    for (int k = 0; k < std::min(r.verified, s->config.drafts); ++k) {
-      auto i = static_cast<size_t>(k);
-      PositionCounters& p = s->counters.position[i];
-      bool right = k < r.accepted;
-      ++p.verified;
-      p.accepted += right ? 1 : 0;
-      p.predicted += alive[i];
-      s->drift[i] += kRecent * (alive[i] - (right ? 1.0 : 0.0) - s->drift[i]);
-    }
-    double share = std::max(s->on ? kRecent : kRecentTrial, 1.0 / static_cast<double>(++s->judged));
-    for (size_t i = 0; i < s->mean_survival.size(); ++i)
-      s->mean_survival[i] += share * (alive[i] - s->mean_survival[i]);
-    s->counters.verified += r.verified;
-    s->counters.accepted += r.accepted;
-    OriginCounters& o = s->origins[static_cast<int>(r.origin)];
-    o.drafts = o.drafts * kOriginDecay + r.verified;
-    o.accepted = o.accepted * kOriginDecay + r.accepted;
-    std::vector<double> confidence;
-    for (size_t k = 0; k < r.logits.size(); ++k)
-      confidence.push_back(confidence_of(
-          r.logits[k], s->calibration.temperature[std::min(k, s->calibration.temperature.size() - 1)]));
-    s->latest[r.seq] = std::move(confidence);
+    count_positions(s, r, alive);
+    learn_round(s, r, std::move(alive), share);
+    accepted += r.accepted;
     outcomes.push_back({r.logits, r.verified, r.accepted});
+  }
+  if (s->open_promise > 0) {
+    s->promised = s->promised * kPromiseDecay + s->open_promise;
+    s->kept = s->kept * kPromiseDecay + accepted;
+    s->open_promise = 0;
   }
   observe(&s->calibration, outcomes);
   judge_drift(s);
@@ -269,32 +337,30 @@ void on_adopted(SpeculationState* s, const BudgetDecision& d) {
   ++s->counters.budgets;
   s->counters.last_budget = d.draft ? d.total : 0;
   s->counters.budget_drafts += s->counters.last_budget;
+  s->open_promise = d.promise;
   switch (d.reason) {
     case BudgetReason::kBestTotal:
-      if (!s->on) {
-        ++s->counters.switched_on;
-        s->on = true;
-        s->trial_in = s->config.trial_after;
-      }
-      s->losing = d.losing ? s->losing + 1 : 0;
+      if (!s->on) ++s->counters.switched_on;
+      if (s->tried) s->trial_in = std::max(s->trial_in / 2, s->config.trial_after);
+      s->on = true;
+      s->tried = false;
+      s->losing = 0;
+      s->idle = 0;
       break;
     case BudgetReason::kDoesNotPay:
-      if (s->on) {
-        // Below the patience this step merely verifies nothing.
-        if (++s->losing < s->config.patience) break;
+      if (s->tried) s->trial_in = std::min(s->trial_in * 2, s->config.trial_most);
+      s->tried = false;
+      ++s->idle;
+      if (s->on && ++s->losing >= s->config.patience) {
         ++s->counters.switched_off;
         s->on = false;
         s->losing = 0;
-        s->off_for = 0;
-        s->latest.clear();
-      } else {
-        ++s->off_for;
       }
       break;
     case BudgetReason::kTrial:
       ++s->counters.trials;
-      s->off_for = 0;
-      s->trial_in = std::min(s->trial_in * 2, s->config.trial_most);
+      s->tried = true;
+      s->idle = 0;
       break;
     default:
       break;

@@ -33,11 +33,12 @@ struct SpeculationConfig {
   int fixed = 5;   // kFixed; at most `drafts`
   LaneRule lane;
   CalibrationConfig calibration;
-  // Drafting is given up when it is expected to lose for `patience` decisions in a row, and taken up again
-  // when it is expected to win by `return_gain`, or for a trial after `trial_after` decisions (doubling up to
-  // `trial_most`).
+  // Every step drafts only if that is expected to win. After `patience` decisions in a row that it does not,
+  // speculation counts as switched off, and comes back when it is expected to win by `return_gain`. A step
+  // that tries comes after `trial_after` decisions without drafts: twice as many after a trial that led to
+  // nothing, up to `trial_most`, half as many after one that did.
   int patience = 8;
-  double return_gain = 0.02;
+  double return_gain = 0.05;
   int64_t trial_after = 32, trial_most = 1024;
   double drift_alarm = 0.15;  // predicted minus actual survival, mean over positions, absolute
 };
@@ -104,6 +105,7 @@ struct BudgetDecision {
   int64_t total = 0;   // drafts to verify, to be shared by choose_lengths(); never more than the sum of caps
   double dead_below = 0;
   double tokens = 0, ns = 0;  // expected, with drafts
+  double promise = 0;         // drafts expected to be accepted, before what earlier promises were worth
   double plain_ns = 0;        // expected without: R tokens
   bool losing = false;        // drafting is expected to lose
 };
@@ -130,18 +132,32 @@ struct SpeculationCounters {
   std::vector<PositionCounters> position;
 };
 
+// What one round says of the next. Confidences of neighbouring rounds are alike, but a good round is followed
+// by a worse one on average: taken as they are they promise too much.
+struct RoundToRound {  // decaying sums over pairs of a request's neighbouring rounds, one draft position
+  double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+};
+struct LatestRound {
+  std::vector<double> alive;  // survivals
+  int64_t at = 0;             // decisions adopted until then
+};
+
 struct SpeculationState {
   SpeculationConfig config;
   RowCurve verify, draft;
   CurveRefinement verify_refinement, draft_refinement;
   CalibrationState calibration;
-  std::map<SeqId, std::vector<double>> latest;  // confidences of each request's last judged round
-  std::vector<double> mean_survival;            // recent, over requests
-  int64_t judged = 0;                           // outcomes in it
+  std::map<SeqId, LatestRound> latest;  // each request's last judged round
+  std::vector<RoundToRound> next;       // per position
+  std::vector<double> mean_survival;    // recent, of rounds about which nothing was known before
+  int64_t judged = 0;                   // outcomes in it
+  double promised = 0, kept = 0;        // drafts expected to be accepted, and accepted; decaying
+  double open_promise = 0;              // of the decision that is being carried out
   bool on = true;
-  int losing = 0;                     // decisions in a row
-  int64_t off_for = 0, trial_in = 0;  // decisions since it was switched off; when to try
-  std::vector<double> drift;          // predicted minus actual, recent, per position
+  bool tried = false;              // the last draft pass was a trial
+  int losing = 0;                  // decisions in a row
+  int64_t idle = 0, trial_in = 0;  // decisions since the last draft pass; when to try
+  std::vector<double> drift;       // predicted minus actual, recent, per position
   bool drifting = false;
   OriginCounters origins[kOrigins];
   bool origin_alarm[kOrigins] = {false, false, false, false};

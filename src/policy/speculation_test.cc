@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <random>
 
 namespace deepinfer::policy {
@@ -24,6 +26,8 @@ struct World {
   std::mt19937_64 random{7};
   int requests = 4;
   int64_t delivered = 0;
+  // Where set: how often a draft is right changes from round to round, the same for all requests.
+  std::function<double()> moment;
   double ns = 0;
 
   explicit World(SpeculationMode mode, int fixed = 5) {
@@ -41,25 +45,28 @@ struct World {
   BudgetDecision step() {
     BudgetDecision d = decide();
     apply(&s, BudgetAdopted{d});
+    if (moment) right = moment();
+    auto logit = static_cast<float>(std::log(right / (1 - right)));
+    std::vector<float> logits(5, logit);
+    std::vector<double> alive = survivals_of(s, logits);
+    std::vector<DraftRow> rows(static_cast<size_t>(requests), DraftRow{alive, 5});
+    std::vector<int> lengths(static_cast<size_t>(requests), 0);
+    if (d.draft) lengths = choose_lengths(rows, d.total, d.dead_below);
+    int64_t verified = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
     SpeculationStep measured{
-        requests + d.total,     -1,       fixed_ns + row_ns * static_cast<double>(requests + d.total),
+        requests + verified,    -1,       fixed_ns + row_ns * static_cast<double>(requests + verified),
         d.draft ? requests : 0, draft_ns, false};
     apply(&s, measured);
     ns += measured.verify_ns + (d.draft ? draft_ns : 0);
     delivered += requests;
     if (!d.draft) return d;
-    auto logit = static_cast<float>(std::log(right / (1 - right)));
-    std::vector<float> logits(5, logit);
-    std::vector<double> alive = survivals_of(s, logits);
-    std::vector<DraftRow> rows(static_cast<size_t>(requests), DraftRow{alive, 5});
-    std::vector<int> lengths = choose_lengths(rows, d.total, d.dead_below);
     DraftsJudged judged;
     for (int i = 0; i < requests; ++i) {
-      int verified = lengths[static_cast<size_t>(i)], accepted = 0;
-      while (accepted < verified && static_cast<double>(random() >> 11) * 0x1p-53 < right) ++accepted;
+      int most = lengths[static_cast<size_t>(i)], accepted = 0;
+      while (accepted < most && static_cast<double>(random() >> 11) * 0x1p-53 < right) ++accepted;
       delivered += accepted;
       judged.requests.push_back(
-          {SeqId(static_cast<uint64_t>(i + 1)), StateOrigin::kCold, logits, verified, accepted});
+          {SeqId(static_cast<uint64_t>(i + 1)), StateOrigin::kCold, logits, most, accepted});
     }
     apply(&s, judged);
     return d;
@@ -161,6 +168,35 @@ TEST(Speculation, DynamicIsNeverBehindTheBestFixedDepth) {
       EXPECT_GT(rate(SpeculationMode::kDynamic, 5), best * 0.98) << requests << " " << right;
     }
   }
+}
+
+double rate_of(SpeculationMode mode, int fixed, const std::function<double(std::mt19937_64*, int)>& moment) {
+  World w(mode, fixed);
+  w.requests = 1;
+  w.row_ns = 100;
+  w.draft_ns = 2000;
+  std::mt19937_64 random(11);
+  int step = 0;
+  w.moment = [&] { return moment(&random, step++); };
+  w.measure();
+  for (int i = 0; i < 6000; ++i) w.step();
+  return static_cast<double>(w.delivered) / w.ns;
+}
+
+// Drafting pays in one step of three, but which one nobody can know: a good round says nothing of the next.
+TEST(Speculation, AGoodRoundAloneIsNoReasonToGoOn) {
+  auto moment = [](std::mt19937_64* random, int) { return (*random)() % 3 == 0 ? 0.95 : 0.1; };
+  double off = rate_of(SpeculationMode::kOff, 0, moment);
+  EXPECT_LT(rate_of(SpeculationMode::kFixed, 5, moment), off * 0.9);
+  EXPECT_GT(rate_of(SpeculationMode::kDynamic, 5, moment), off * 0.98);
+}
+
+// Good and bad spells: drafting through the good ones beats both drafting always and never.
+TEST(Speculation, DraftsThroughGoodSpells) {
+  auto moment = [](std::mt19937_64*, int step) { return step % 150 < 75 ? 0.95 : 0.05; };
+  double off = rate_of(SpeculationMode::kOff, 0, moment),
+         always = rate_of(SpeculationMode::kFixed, 5, moment);
+  EXPECT_GT(rate_of(SpeculationMode::kDynamic, 5, moment), std::max(off, always) * 1.05);
 }
 
 TEST(Speculation, TheTotalReadsEarlierRoundsOnly) {
