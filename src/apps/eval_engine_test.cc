@@ -205,7 +205,7 @@ TEST(EvalRunner, DraftsAgainstTheTrueContinuation) {
   s.tokens = text;
   ASSERT_TRUE(s.reserve(33).ok());
   model.run({{&s, 0, 32, -1}});
-  const auto d = model.draft(s, text[32], [](const float* logits, int64_t vocab, int64_t) {
+  const auto d = model.draft(&s, text[32], [](const float* logits, int64_t vocab, int64_t) {
     return static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits);
   });
   text.insert(text.end(), d.tokens.begin(), d.tokens.end());
@@ -246,7 +246,7 @@ TEST(EvalRunner, DraftsWhileDecoding) {
     ASSERT_TRUE(s.reserve(n).ok());
     model.run({{&s, 0, n, -1}});
     const auto d = model.draft(
-        s, answer[static_cast<size_t>(known - 1)],
+        &s, answer[static_cast<size_t>(known - 1)],
         [](const float* logits, int64_t vocab, int64_t p) { return sample(logits, vocab, p, {}); });
     std::vector<double> confidence;
     for (float x : d.confidence_logits) confidence.push_back(1 / (1 + std::exp(-static_cast<double>(x))));

@@ -143,7 +143,7 @@ Status EvalRunner::step(std::vector<Active>* active, const std::vector<DecodeReq
     std::vector<int32_t> guess;
     if (o.speculate && room > 0) {
       DraftResult<float> d =
-          model_.draft(s, a.next, [&](const float* logits, int64_t vocab, int64_t position) {
+          model_.draft(&s, a.next, [&](const float* logits, int64_t vocab, int64_t position) {
             return sample(logits, vocab, position, r.sampling, o.banned_ids);
           });
       guess = std::move(d.tokens);
@@ -256,7 +256,7 @@ void EvalRunner::draft_true(const Scoring& s, const ScoreRequest& request, Draft
   if (next + block >= static_cast<int64_t>(request.tokens.size())) return;
   const auto true_token = [&](int64_t position) { return request.tokens[static_cast<size_t>(position)]; };
   const DraftResult<float> d =
-      model_.draft(*s.state, true_token(next), [](const float* logits, int64_t vocab, int64_t) {
+      model_.draft(s.state.get(), true_token(next), [](const float* logits, int64_t vocab, int64_t) {
         return static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits);
       });
   int64_t matched = 0;

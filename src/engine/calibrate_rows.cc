@@ -46,7 +46,11 @@ class MadeUp {
       return static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits);
     };
     std::vector<DraftSpan<float>> spans;
-    for (int64_t i = 0; i < count; ++i) spans.push_back({sequences_[static_cast<size_t>(i)].get(), 1, &pick});
+    for (int64_t i = 0; i < count; ++i) {
+      SequenceState* s = sequences_[static_cast<size_t>(i)].get();
+      s->draft_fed = std::min(s->draft_fed, s->length - 1);  // as if one row had been run since the last pass
+      spans.push_back({s, 1, &pick});
+    }
     model_->draft(spans);
   }
 

@@ -1,36 +1,73 @@
-// DSpark: feeds the draft rings from the backbone's features and runs one draft block.
+// DSpark: keeps the backbone's features, makes window records of the draft stages from them when a draft pass
+// will read those, and runs one draft block. As long as nobody drafts, the stages cost a copy per row.
 // Source: model specification 6.
 #include <cmath>
+#include <cstring>
 
 #include "engine/forward_impl.h"
 
 namespace deepinfer {
 
-// Window latents of the draft stages for the rows just run; only the last ring's worth of a span can be read
-// later.
+// Features of the rows just run; only the last ring's worth of a span can be read later.
 template <typename A>
-void Forward<A>::Impl::feed_draft(const RowSet& rows) {
+void Forward<A>::Impl::keep_features(const RowSet& rows) {
   if (c.num_nextn_predict_layers == 0) return;
+  int64_t width = c.hidden_size * static_cast<int64_t>(c.dspark_target_layer_ids.size());
+  for (const SpanRows& s : rows.spans) {
+    if (s.begin == s.end) continue;
+    SequenceState& sequence = *s.sequence;
+    if (sequence.draft_input.slots() == 0)
+      sequence.draft_input = RecordRing(layout.ring_slots, width * static_cast<int64_t>(sizeof(A)), 0);
+    sequence.draft_fed = std::min(sequence.draft_fed, s.begin);
+    for (int64_t p = std::max(s.begin, s.end - layout.ring_slots); p < s.end; ++p) {
+      const A* from = main_features.data() + (s.row0 + p - s.begin) * width;
+      sequence.draft_input.put(p, reinterpret_cast<const uint8_t*>(from), nullptr);
+    }
+  }
+}
+
+template <typename A>
+int64_t Forward<A>::Impl::draft_window_begin(const SequenceState& s) const {
+  return std::max({int64_t{0}, s.decoder_floor, s.length - c.sliding_window});
+}
+
+// Window records of the draft stages for all positions that were processed since the last draft pass and that
+// this one will read. A record does not depend on when it is made, nor with which others.
+template <typename A>
+void Forward<A>::Impl::feed_draft(const std::vector<DraftSpan<A>>& spans) {
   int64_t H = c.hidden_size, D = c.head_dim, pairs = c.rotary_pairs();
   int64_t width = H * static_cast<int64_t>(c.dspark_target_layer_ids.size());
-  std::vector<int32_t> take;
-  for (const SpanRows& s : rows.spans) {
-    for (int64_t p = std::max(s.begin, s.end - layout.ring_slots); p < s.end; ++p)
-      take.push_back(static_cast<int32_t>(s.row0 + p - s.begin));
+  std::vector<std::pair<SequenceState*, int64_t>> take;  // and the position
+  for (const DraftSpan<A>& s : spans) {
+    SequenceState* sequence = s.sequence;
+    for (int64_t p =
+             std::max({sequence->decoder_floor, sequence->draft_fed, sequence->length - layout.ring_slots});
+         p < sequence->length; ++p) {
+      // Below the window of now there may be no features any more; only a sequence that went back reads
+      // there.
+      if (sequence->draft_input.holds(p)) take.emplace_back(sequence, p);
+    }
+    sequence->draft_fed = sequence->length;
   }
   int64_t n = static_cast<int64_t>(take.size());
   if (n == 0) return;
+  grow(&main_features, n * width);
+  for_rows(n, [&](int64_t i, int) {
+    auto [s, p] = take[static_cast<size_t>(i)];
+    std::memcpy(main_features.data() + i * width, s->draft_input.codes(p),
+                static_cast<size_t>(width) * sizeof(A));
+  });
   grow(&u, n * H);
   LinearPhase<A> phase(k, pool, &work, &forms);
-  phase.add(w.draft.main_proj, main_features.data(), width, take.data(), n, 0, H, u.data(), H, Out::kRounded);
+  phase.add(w.draft.main_proj, main_features.data(), width, n, u.data(), H, Out::kRounded);
   phase.run();
   for_rows(n, [&](int64_t i, int) {
     k.rms_norm(u.data() + i * H, w.draft.main_norm.template data<A>(), H, c.rms_norm_eps, u.data() + i * H);
   });
   std::vector<A> cos(static_cast<size_t>(n * pairs)), sin(static_cast<size_t>(n * pairs));
   for (int64_t i = 0; i < n; ++i) {
-    rotary_row(rows.position[static_cast<size_t>(take[static_cast<size_t>(i)])], main_freq,
-               cos.data() + i * pairs, sin.data() + i * pairs);
+    rotary_row(take[static_cast<size_t>(i)].second, main_freq, cos.data() + i * pairs,
+               sin.data() + i * pairs);
   }
   grow(&kv, n * D);
   for (size_t stage = 0; stage < w.mtp.size(); ++stage) {
@@ -38,10 +75,9 @@ void Forward<A>::Impl::feed_draft(const RowSet& rows) {
     phase.run();
     encode_latents(w.mtp[stage], n, cos, sin);
     for (int64_t i = 0; i < n; ++i) {
-      int64_t t = take[static_cast<size_t>(i)];
-      rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(t)])].sequence->draft[stage].put(
-          rows.position[static_cast<size_t>(t)], latent_codes.data() + i * layout.window.code_bytes,
-          latent_scales.data() + i * layout.window.scale_bytes);
+      auto [s, p] = take[static_cast<size_t>(i)];
+      s->draft[stage].put(p, latent_codes.data() + i * layout.window.code_bytes,
+                          latent_scales.data() + i * layout.window.scale_bytes);
     }
   }
 }
@@ -58,9 +94,8 @@ void Forward<A>::Impl::draft_attention(const BlockWeights& b, size_t stage,
   std::vector<A> gathered(static_cast<size_t>(most * D * static_cast<int64_t>(spans.size())));
   std::vector<int64_t> first, count;
   for (const DraftSpan<A>& s : spans) {
-    int64_t p = s.sequence->length - 1;
-    first.push_back(std::max({int64_t{0}, s.sequence->decoder_floor, p - c.sliding_window + 1}));
-    count.push_back(p + 1 - first.back() + n);
+    first.push_back(draft_window_begin(*s.sequence));
+    count.push_back(s.sequence->length - first.back() + n);
   }
   for_rows(most * static_cast<int64_t>(spans.size()), [&](int64_t i, int) {
     auto span = static_cast<size_t>(i / most);
@@ -122,6 +157,8 @@ std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<
   pending = false;
   begin_profile();
   int64_t begun = lap_from;
+  feed_draft(spans);
+  lap(StepPart::kDraftFeed);
   embed_drafts(spans, &cos, &sin);
   lap(StepPart::kDraft);
   for (size_t stage = 0; stage < w.mtp.size(); ++stage) {
@@ -170,8 +207,8 @@ std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<
   return out;
 }
 
-#define DI_INSTANTIATE(A)                                    \
-  template void Forward<A>::Impl::feed_draft(const RowSet&); \
+#define DI_INSTANTIATE(A)                                       \
+  template void Forward<A>::Impl::keep_features(const RowSet&); \
   template std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<A>>&);
 DI_INSTANTIATE(float)
 DI_INSTANTIATE(double)

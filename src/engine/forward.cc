@@ -330,7 +330,7 @@ ForwardResult<A> Forward<A>::Impl::run(const std::vector<RowSpan>& spans, Forwar
       if (dec.size() != rows.size()) rotary_tables(dec);
       for (int l = half; l < c.num_hidden_layers; ++l) layer(l, dec, trace);
       settle(dec.size());
-      feed_draft(dec);
+      keep_features(dec);
       lap(StepPart::kDraftFeed);
       for (size_t i = 0; i < spans.size(); ++i) {
         if (spans[i].logits_from < 0) continue;
@@ -385,8 +385,8 @@ ForwardResult<A> Forward<A>::run(const std::vector<RowSpan>& spans, ForwardTrace
   return impl_->run(spans, trace);
 }
 template <typename A>
-DraftResult<A> Forward<A>::draft(const SequenceState& sequence, int32_t next, const DraftPick<A>& pick) {
-  return std::move(impl_->draft({{&sequence, next, &pick}}).front());
+DraftResult<A> Forward<A>::draft(SequenceState* sequence, int32_t next, const DraftPick<A>& pick) {
+  return std::move(impl_->draft({{sequence, next, &pick}}).front());
 }
 template <typename A>
 std::vector<DraftResult<A>> Forward<A>::draft(const std::vector<DraftSpan<A>>& spans) {

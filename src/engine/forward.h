@@ -83,7 +83,7 @@ using DraftPick = std::function<int32_t(const A* logits, int64_t vocab, int64_t 
 // whose row is still to run.
 template <typename A>
 struct DraftSpan {
-  const SequenceState* sequence = nullptr;
+  SequenceState* sequence = nullptr;
   int32_t next = 0;
   const DraftPick<A>* pick = nullptr;
 };
@@ -106,16 +106,18 @@ class Forward {
   const ModelConfig& config() const;
   const CacheLayout& layout() const;
 
-  // Runs the rows, advances every sequence's length to its span's end, writes caches, rings and draft rings.
+  // Runs the rows, advances every sequence's length to its span's end, writes caches and rings and keeps
+  // what the draft stages will need.
   // Two spans of one call must not share a sequence. Never fails on data: everything that can be wrong was
   // checked when tokens and weights came in.
   ForwardResult<A> run(const std::vector<RowSpan>& spans, ForwardTrace<A>* trace = nullptr);
 
-  // One DSpark pass for any number of sequences, each processed up to its own last position. REQUIRES draft
-  // rings fed by run(). The drafts of a sequence are picked one after the other, as each corrects the next
-  // through the Markov head. A sequence's drafts do not depend on the others.
+  // One DSpark pass for any number of different sequences, each processed up to its own last position. Brings
+  // their draft rings up to date first: rows since their last pass cost that pass, not the steps. The drafts
+  // of a sequence are picked one after the other, as each corrects the next through the Markov head. A
+  // sequence's drafts do not depend on the others.
   std::vector<DraftResult<A>> draft(const std::vector<DraftSpan<A>>& spans);
-  DraftResult<A> draft(const SequenceState& sequence, int32_t next, const DraftPick<A>& pick);
+  DraftResult<A> draft(SequenceState* sequence, int32_t next, const DraftPick<A>& pick);
 
   // Books where the time of later calls goes; nullptr ends it. Costs a clock reading per part.
   void set_profile(StepProfile* profile);

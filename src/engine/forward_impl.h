@@ -114,7 +114,7 @@ struct Forward<A>::Impl {
   MoeScratch<A> moe_scratch;
   std::vector<PreparedRows<A>> forms;     // of a phase's inputs
   std::vector<A> engram_rows, engram_kv;  // [T, lookup width], [T, (hc+1)*H]
-  std::vector<A> main_features;           // [rows of the decoder set, taps*H]
+  std::vector<A> main_features;           // [rows of the decoder set, or of a feed, taps*H]
   int64_t touched_experts = 0;            // distinct per layer, since the call began
   std::vector<std::vector<A>> worker;     // per-thread scratch
   std::vector<std::vector<int32_t>> worker_int;
@@ -212,7 +212,9 @@ struct Forward<A>::Impl {
   // engram.cc
   void engram(int l, const RowSet& rows, ForwardTrace<A>* trace);
   // draft.cc
-  void feed_draft(const RowSet& rows);
+  void keep_features(const RowSet& rows);
+  int64_t draft_window_begin(const SequenceState& s) const;
+  void feed_draft(const std::vector<DraftSpan<A>>& spans);
   void draft_attention(const BlockWeights& b, size_t stage, const std::vector<DraftSpan<A>>& spans,
                        const std::vector<A>& cos, const std::vector<A>& sin);
   void embed_drafts(const std::vector<DraftSpan<A>>& spans, std::vector<A>* cos, std::vector<A>* sin);

@@ -55,7 +55,7 @@ class Run {
       if (m > 0) {
         guess =
             model_
-                ->draft(state_, next_,
+                ->draft(&state_, next_,
                         [&](const A* logits, int64_t, int64_t position) { return pick(logits, position); })
                 .tokens;
         guess.resize(static_cast<size_t>(m));

@@ -79,11 +79,12 @@ void SequenceState::reset() {
   tokens.clear();
   images.clear();
   blocks.clear();
-  length = written_ = 0;
+  length = written_ = draft_fed = 0;
   encoder_floor = publish_from = decoder_floor = encoder_mask = decoder_mask = 0;
   for (auto* rings : {&window, &draft, &tails}) {
     for (RecordRing& r : *rings) r.clear();
   }
+  draft_input.clear();
 }
 
 void SequenceState::start_at(int64_t start) {

@@ -78,7 +78,9 @@ struct SequenceState {
 
   std::vector<BlockId> blocks;
   std::vector<RecordRing> window;  // one per backbone layer
-  std::vector<RecordRing> draft;   // one per draft stage
+  std::vector<RecordRing> draft;   // one per draft stage; up to draft_fed
+  RecordRing draft_input;          // the backbone's features, what records of `draft` are made from
+  int64_t draft_fed = 0;           // positions from here on have features, but no records yet
   std::vector<RecordRing> tails;   // one per kv source; (a, g) of open groups, empty ring at ratio 1
 
   // Bounded replay (model specification 10). Window reads of encoder layers never go below encoder_floor, of

@@ -61,6 +61,9 @@ void add_sequence_state(const ModelConfig& c, int sequences, MemoryPlan& plan) {
                fmt::format("{} layers of {} slots of {}", c.num_hidden_layers, ring_slots(c), latent));
   per_sequence("draft rings", draft_ring_bytes(c),
                fmt::format("{} stages of {} slots of {}", c.num_nextn_predict_layers, ring_slots(c), latent));
+  per_sequence(
+      "draft inputs", draft_input_bytes(c),
+      fmt::format("{} slots of the features of {} layers", ring_slots(c), c.dspark_target_layer_ids.size()));
   per_sequence("compressor tails", compressor_tail_bytes(c), "one pending row per ratio-2 source");
   per_sequence("window snapshots", kSnapshotsPerSequence * snapshot_bytes(c),
                fmt::format("{} of {} encoder layers", kSnapshotsPerSequence, c.first_decoder_layer()));

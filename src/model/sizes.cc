@@ -67,6 +67,12 @@ int64_t draft_ring_bytes(const ModelConfig& c) {
   return c.num_nextn_predict_layers * window_bytes_per_layer(c);
 }
 
+int64_t draft_input_bytes(const ModelConfig& c) {
+  if (c.num_nextn_predict_layers == 0) return 0;
+  return ring_slots(c) * c.hidden_size *
+         static_cast<int64_t>(c.dspark_target_layer_ids.size() * sizeof(float));
+}
+
 int64_t compressor_tail_bytes(const ModelConfig& c) {
   int64_t bytes = 0;
   for (int id : c.kv_source_layer_ids) {

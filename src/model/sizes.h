@@ -32,6 +32,7 @@ int64_t window_bytes_per_layer(const ModelConfig& config);  // ring_slots * wind
 int64_t snapshot_bytes(const ModelConfig& config);          // all encoder layers
 int64_t window_state_bytes(const ModelConfig& config);      // all backbone layers
 int64_t draft_ring_bytes(const ModelConfig& config);        // all draft stages
+int64_t draft_input_bytes(const ModelConfig& config);       // features of a ring's positions, fp32
 // One pending fp32 (a, g) row per ratio-2 source, all sources together.
 int64_t compressor_tail_bytes(const ModelConfig& config);
 int64_t engram_bytes_per_token(const ModelConfig& config);  // table bytes gathered for one token (12,672)

@@ -38,6 +38,7 @@ TEST(SizesGolden, WindowsTailsAndRebuild) {
   EXPECT_EQ(snapshot_bytes(c), 1415040);
   EXPECT_EQ(window_state_bytes(c), 2830080);
   EXPECT_EQ(draft_ring_bytes(c), 212256);
+  EXPECT_EQ(draft_input_bytes(c), 134 * 5120 * 3 * 4);
   EXPECT_EQ(compressor_tail_bytes(c), 3 * 4096);
   EXPECT_EQ(exact_rebuild_tokens(c), 2560);
   EXPECT_EQ(exact_rebuild_tokens_tight(c), 2541);
@@ -92,6 +93,7 @@ TEST(Sizes, WithoutDraftsTheRingHoldsWindowPlusOne) {
   c.num_nextn_predict_layers = 0;
   EXPECT_EQ(ring_slots(c), 129);
   EXPECT_EQ(draft_ring_bytes(c), 0);
+  EXPECT_EQ(draft_input_bytes(c), 0);
 }
 
 // The weights of the plan are the totals of model specification 9.4.
@@ -106,7 +108,8 @@ TEST(MemoryPlanGolden, ReleasedWeights) {
   EXPECT_EQ(plan.mapped_bytes, 202758032400);
   EXPECT_EQ(plan.mapped_bytes, mapped);
   EXPECT_EQ(plan.resident_bytes, resident);
-  EXPECT_EQ(plan.resident_bytes, 510286023000 - 202758032400 + 2830080 + 212256 + 3 * 4096 + 2 * 1415040);
+  EXPECT_EQ(plan.resident_bytes,
+            510286023000 - 202758032400 + 2830080 + 212256 + 8232960 + 3 * 4096 + 2 * 1415040);
   EXPECT_TRUE(plan.fits);
   EXPECT_EQ(plan.max_context_tokens, 1048576);
 }
@@ -117,7 +120,8 @@ TEST(MemoryPlan, CacheGrowsWithContextAndSequences) {
   EXPECT_EQ(plan_memory(c, 0, 4, 1).resident_bytes - base, 4 * 113920);
   EXPECT_EQ(plan_memory(c, 0, 4, 129).resident_bytes - base, 4 * 2 * 113920);
   EXPECT_EQ(plan_memory(c, 0, 4, 1048576).resident_bytes - base, int64_t{4} * 933232640);
-  EXPECT_EQ(plan_memory(c, 0, 5, 0).resident_bytes - base, 2830080 + 212256 + 3 * 4096 + 2 * 1415040);
+  EXPECT_EQ(plan_memory(c, 0, 5, 0).resident_bytes - base,
+            2830080 + 212256 + 8232960 + 3 * 4096 + 2 * 1415040);
 }
 
 TEST(MemoryPlan, LongestContextIsTheLastThatFits) {

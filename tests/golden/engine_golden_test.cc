@@ -68,7 +68,7 @@ struct Fixture {
   }
   DraftResult<double> draft(int32_t next) {
     return model.draft(
-        state, next, [](const double* z, int64_t v, int64_t) { return static_cast<int32_t>(argmax(z, v)); });
+        &state, next, [](const double* z, int64_t v, int64_t) { return static_cast<int32_t>(argmax(z, v)); });
   }
   ForwardResult<double> verify(int32_t next, const std::vector<int32_t>& drafts) {
     int64_t p = state.length;
@@ -169,6 +169,7 @@ TEST(GoldenT0, CacheSamples) {
   for (bool quantised : {false, true}) {
     Fixture f("t0", quantised);
     f.prefill(40, 0);
+    f.draft(0);  // makes the records of the draft rings
     const CacheLayout& lay = f.model.layout();
     const auto& k = kernels<double>();
     auto entry = [&](int slot, int64_t j, bool key) {

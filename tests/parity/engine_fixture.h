@@ -80,13 +80,13 @@ inline uint64_t digest(const SequenceState& s, const CacheLayout& lay, const Mod
   }
   auto ring = [&](const RecordRing& r, int64_t floor) {
     for (int64_t p = std::max(floor, s.length - c.sliding_window); p < s.length; ++p) {
-      h = digest(r.codes(p), static_cast<size_t>(lay.window.code_bytes), h);
-      h = digest(r.scales(p), static_cast<size_t>(lay.window.scale_bytes), h);
+      h = digest(r.codes(p), static_cast<size_t>(r.code_bytes()), h);
+      h = digest(r.scales(p), static_cast<size_t>(r.scale_bytes()), h);
     }
   };
   for (size_t l = 0; l < s.window.size(); ++l)
     ring(s.window[l], static_cast<int>(l) < c.first_decoder_layer() ? s.encoder_floor : s.decoder_floor);
-  for (const auto& r : s.draft) ring(r, s.decoder_floor);
+  if (s.draft_input.slots() > 0) ring(s.draft_input, s.decoder_floor);
   return h;
 }
 

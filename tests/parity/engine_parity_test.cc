@@ -137,6 +137,33 @@ TYPED_TEST(EngineParity, Batch) {
   }
 }
 
+// Records of the draft stages are made when they are needed: after every step, after many, or after going
+// back, the drafts are the same.
+TYPED_TEST(EngineParity, DraftRingsMadeLate) {
+  Bench<TypeParam> b(kConfig);
+  int n = std::min(prompt_length(kConfig), 150), first = n / 2;
+  DraftPick<TypeParam> pick = [](const TypeParam* logits, int64_t vocab, int64_t) {
+    return static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits);
+  };
+  auto often = b.start(prompt(n, b.w.config.vocab_size, 0), -1),
+       late = b.start(prompt(n, b.w.config.vocab_size, 0), -1);
+  b.model.run({{often.get(), 0, first, -1}});
+  b.model.run({{late.get(), 0, first, -1}});
+  for (int p = first; p < n; ++p) {
+    b.model.draft(often.get(), 1, pick);
+    b.model.run({{often.get(), p, p + 1, -1}});
+    b.model.run({{late.get(), p, p + 1, -1}});
+  }
+  for (int back : {0, 2, 1}) {
+    often->truncate(n - back);
+    late->truncate(n - back);
+    auto x = b.model.draft(often.get(), 1, pick), y = b.model.draft(late.get(), 1, pick);
+    EXPECT_EQ(x.tokens, y.tokens) << back;
+    EXPECT_EQ(x.logits, y.logits) << back;
+    EXPECT_EQ(x.confidence_logits, y.confidence_logits) << back;
+  }
+}
+
 // A draft pass for many sequences gives each what it gets alone: tokens, logits and confidences.
 TYPED_TEST(EngineParity, DraftsInABatch) {
   Bench<TypeParam> b(kConfig);
@@ -153,7 +180,7 @@ TYPED_TEST(EngineParity, DraftsInABatch) {
     states.push_back(b.start(prompt(n, b.w.config.vocab_size, i), i % 2 == 0 ? -1 : ring_slots(b.w.config)));
     b.model.run({{states.back().get(), 0, n, -1}});
     spans.push_back({states.back().get(), (i * 37 + 5) % b.w.config.vocab_size, &pick});
-    alone.push_back(b.model.draft(*spans.back().sequence, spans.back().next, pick));
+    alone.push_back(b.model.draft(spans.back().sequence, spans.back().next, pick));
   }
   std::reverse(spans.begin(), spans.end());
   std::reverse(alone.begin(), alone.end());

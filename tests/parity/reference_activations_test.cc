@@ -193,7 +193,7 @@ TEST_P(ReferenceActivations, LayerByLayer) {
   }
   EXPECT_LT(relative_error(ref.get("logits"), exact.result.logits, exact.result.logits.size()), 1e-6);
   auto draft = exact.model.draft(
-      exact.state, static_cast<int32_t>(argmax(exact.result.row(tokens.size() - 1), w.config.vocab_size)),
+      &exact.state, static_cast<int32_t>(argmax(exact.result.row(tokens.size() - 1), w.config.vocab_size)),
       [](const double* z, int64_t v, int64_t) { return static_cast<int32_t>(argmax(z, v)); });
   std::vector<int32_t> drafts;
   for (double d : ref.get("draft.tokens")) drafts.push_back(static_cast<int32_t>(d));
