@@ -1,6 +1,6 @@
 // What the server adds to the engine: the same requests to two engines of the same model, one called
-// directly, one behind HTTP with streams, in alternating rounds. Source: issue "the server", done when.
-// Errors: those of loading a model; kIo. Threads: one.
+// directly, one behind HTTP with streams, in alternating rounds. Errors: those of loading a model; kIo.
+// Threads: one.
 #pragma once
 
 #include <string>
@@ -17,8 +17,9 @@ struct OverheadOptions {
 };
 struct OverheadReport {
   std::vector<double> direct_s, http_s;  // of each round: from the first request to the last token
-  // Processor time of the whole process, client included, of all rounds: other programs do not disturb it.
-  double direct_cpu_s = 0, http_cpu_s = 0;
+  // Processor time of all rounds, which other programs do not disturb: of the engine called directly, of
+  // engine and server, and of the client that reads the streams.
+  double direct_cpu_s = 0, http_cpu_s = 0, client_cpu_s = 0;
   int64_t tokens = 0;                                        // of a round
   double median_added = 0, least_added = 0, most_added = 0;  // share, of the pairs
 };

@@ -61,9 +61,10 @@ int run_overhead(const OverheadOptions& o, bool json) {
     fmt::print("round {}: engine {:.3f} s, through HTTP {:.3f} s\n", i + 1, r->direct_s[i], r->http_s[i]);
   fmt::print(
       "{} streams, {} tokens: the server adds {:+.2f} % (median of {} alternating pairs; {:+.2f} to {:+.2f} "
-      "%)\nprocessor time, client included: {:.2f} s and {:.2f} s, {:+.2f} %\n",
+      "%)\nprocessor time: engine alone {:.2f} s, with the server {:.2f} s ({:+.2f} %); its client {:.2f} "
+      "s\n",
       o.streams, r->tokens, r->median_added * 100, o.rounds, r->least_added * 100, r->most_added * 100,
-      r->direct_cpu_s, r->http_cpu_s, (r->http_cpu_s / r->direct_cpu_s - 1) * 100);
+      r->direct_cpu_s, r->http_cpu_s, (r->http_cpu_s / r->direct_cpu_s - 1) * 100, r->client_cpu_s);
   return 0;
 }
 

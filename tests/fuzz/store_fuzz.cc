@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <span>
@@ -19,14 +18,16 @@ namespace {
 using namespace deepinfer;
 using namespace deepinfer::store;
 
+// A folder of this process, gone when it ends.
+struct Folder {
+  std::string path = std::filesystem::temp_directory_path().string() + "/di_store_fuzz_XXXXXX";
+  Folder() { DI_CHECK(::mkdtemp(path.data()) != nullptr, "no folder for the fuzzer"); }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
 const std::string& folder() {
-  static const std::string path = [] {
-    std::string base = std::filesystem::temp_directory_path().string() + "/di_store_fuzz_XXXXXX";
-    DI_CHECK(::mkdtemp(base.data()) != nullptr, "no folder for the fuzzer");
-    std::atexit([] { std::filesystem::remove_all(folder()); });
-    return base;
-  }();
-  return path;
+  static const Folder f;
+  return f.path;
 }
 
 void write_file(const std::string& name, std::span<const uint8_t> bytes) {
