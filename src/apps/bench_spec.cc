@@ -51,6 +51,12 @@ Result<SpecSample> one_round(Engine* engine, const Workload& work, const DriveOp
     s.verified_per_step = verified / steps;
     s.accepted_per_step = accepted / steps;
   }
+  double ran = static_cast<double>(r->after.steps - r->before.steps);
+  if (ran > 0) {
+    s.forward_ms = static_cast<double>(r->after.forward_ns - r->before.forward_ns) / 1e6 / ran;
+    s.draft_ms = static_cast<double>(r->after.draft_ns - r->before.draft_ns) / 1e6 / ran;
+    s.sample_ms = static_cast<double>(r->after.sample_ns - r->before.sample_ns) / 1e6 / ran;
+  }
   return s;
 }
 
@@ -104,13 +110,16 @@ Result<std::vector<SpecPoint>> run_spec(
     size_t begin = points.size();
     for (size_t m = 0; m < modes.size(); ++m) {
       SpecPoint p{c, modes[m].name, {}, {}, 0, 0, 0, {}};
-      std::vector<double> verified, accepted;
-      for (const SpecSample& s : samples[m]) {
-        p.rates.push_back(s.tokens_per_s);
-        verified.push_back(s.verified_per_step);
-        accepted.push_back(s.accepted_per_step);
-      }
-      p.median = {median(p.rates), median(verified), median(accepted)};
+      auto middle = [&](double SpecSample::* what) {
+        std::vector<double> v;
+        for (const SpecSample& s : samples[m]) v.push_back(s.*what);
+        return median(std::move(v));
+      };
+      for (const SpecSample& s : samples[m]) p.rates.push_back(s.tokens_per_s);
+      for (auto what :
+           {&SpecSample::tokens_per_s, &SpecSample::verified_per_step, &SpecSample::accepted_per_step,
+            &SpecSample::forward_ms, &SpecSample::draft_ms, &SpecSample::sample_ms})
+        p.median.*what = middle(what);
       points.push_back(std::move(p));
     }
     for (size_t m = 0; m < modes.size(); ++m) {

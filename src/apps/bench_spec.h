@@ -24,6 +24,8 @@ std::vector<SpecMode> spec_modes(int drafts);
 struct SpecSample {
   double tokens_per_s = 0;
   double verified_per_step = 0, accepted_per_step = 0;  // per request and decode step
+  // Time of a step of the engine, prompt rows included: rows through the model, draft passes, sampling.
+  double forward_ms = 0, draft_ms = 0, sample_ms = 0;
 };
 struct SpecPoint {
   int64_t concurrency = 0;

@@ -468,13 +468,15 @@ int fail_spec(const Status& s) {
 }
 
 void print_spec(const std::vector<SpecPoint>& points) {
-  fmt::print("{:>12}{:>10}{:>12}{:>12}{:>12}{:>10}{:>12}{:>12}\n", "concurrency", "mode", "tokens/s",
-             "verified", "accepted", "x off", "x best", "loss bound");
+  fmt::print("{:>12}{:>10}{:>12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}{:>8}{:>12}\n", "concurrency", "mode",
+             "tokens/s", "verified", "accepted", "rows ms", "draft ms", "draw ms", "x off", "x best",
+             "loss bound");
   for (const SpecPoint& p : points) {
     bool dynamic = !p.best.empty();
-    fmt::print("{:>12}{:>10}{:>12.1f}{:>12.2f}{:>12.2f}{:>10.3f}{:>12}{:>12}\n", p.concurrency, p.mode,
-               p.median.tokens_per_s, p.median.verified_per_step, p.median.accepted_per_step, p.against_off,
-               dynamic ? fmt::format("{:.3f}", p.against_best) : "",
+    fmt::print("{:>12}{:>10}{:>12.1f}{:>10.2f}{:>10.2f}{:>10.3f}{:>10.3f}{:>10.3f}{:>8.3f}{:>8}{:>12}\n",
+               p.concurrency, p.mode, p.median.tokens_per_s, p.median.verified_per_step,
+               p.median.accepted_per_step, p.median.forward_ms, p.median.draft_ms, p.median.sample_ms,
+               p.against_off, dynamic ? fmt::format("{:.3f}", p.against_best) : "",
                dynamic ? fmt::format("{:+.1f} %", 100 * p.loss_bound) : "");
   }
 }
@@ -487,6 +489,9 @@ nlohmann::ordered_json spec_json(const std::vector<SpecPoint>& points) {
                              {"tokens_per_s", p.median.tokens_per_s},
                              {"verified_per_step", p.median.verified_per_step},
                              {"accepted_per_step", p.median.accepted_per_step},
+                             {"forward_ms", p.median.forward_ms},
+                             {"draft_ms", p.median.draft_ms},
+                             {"sample_ms", p.median.sample_ms},
                              {"against_off", p.against_off},
                              {"rates", p.rates}};
     if (!p.best.empty()) {
@@ -521,7 +526,9 @@ int run_spec_command(const SpecCommand& c) {
   auto probe = skills_workload(c, *model, 1);
   if (!probe.ok()) return fail_spec(probe.status());
   DriveOptions drive;
-  drive.use_cache = false;  // the same prompts come again in every round
+  // The same prompts come again in every round, and from the second on they are in the cache: what is
+  // compared is decoding.
+  drive.use_cache = true;
   drive.sampling.temperature = c.temperature;
   drive.stop_ids = {model->weights->config.eos_token_id};
   StopFlag stop;
