@@ -19,7 +19,11 @@ struct ServeConfig {
   std::vector<std::string> served_model_name;
   bool vendor_model_names = true;
   int64_t threads = 0, context_tokens = 0, kv_tokens = 0, max_running = 64, step_tokens = 0;
-  bool speculate = true;
+  bool speculate = true, exact_hits = false;
+  std::string speculation = "dynamic";
+  int64_t fixed_drafts = 5;
+  double lane_row_share = 0.035, lane_dead_below = 0.2;
+  double interactive_step_ms = 100, batch_step_ms = 400;
   double synthetic_tokens_per_s = 50;
 
   std::vector<std::string> store;

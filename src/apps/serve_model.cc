@@ -52,6 +52,16 @@ StoreOptions store_options(const ServeConfig& c) {
   return s;
 }
 
+policy::SpeculationConfig speculation_of(const ServeConfig& c, int drafts) {
+  policy::SpeculationConfig s;
+  s.mode = c.speculation == "lane"    ? policy::SpeculationMode::kLane
+           : c.speculation == "fixed" ? policy::SpeculationMode::kFixed
+                                      : policy::SpeculationMode::kDynamic;
+  s.fixed = static_cast<int>(std::min<int64_t>(c.fixed_drafts, drafts));
+  s.lane = {c.lane_row_share, c.lane_dead_below};
+  return s;
+}
+
 // A quarter of the memory that is free: weights are mapped files, and others live here too.
 int64_t default_pool_bytes() {
   const int64_t free = usable_memory_bytes(read_memory_info(), read_cgroup_limits());
@@ -95,7 +105,11 @@ Result<ServedModel> open_engine(const ServeConfig& c,
   e.max_running = c.max_running;
   e.max_waiting = std::max<int64_t>(4096, c.max_queued_requests * c.max_choices);
   e.context_tokens = c.context_tokens;
+  e.exact_hits = c.exact_hits;
+  e.interactive_budget_ns = static_cast<int64_t>(c.interactive_step_ms * 1e6);
+  e.batch_budget_ns = static_cast<int64_t>(c.batch_step_ms * 1e6);
   if (!c.speculate) e.drafts = 0;
+  e.speculation = speculation_of(c, owned->model.weights->config.drafts());
   if (c.step_tokens > 0) e.chunk_max_tokens = c.step_tokens;
   if (!c.store.empty()) {
     DI_ASSIGN(owned->store, open_prefix_store(store_options(c)));

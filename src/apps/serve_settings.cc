@@ -88,7 +88,23 @@ void describe_model(Describer& d) {
   d("kv_tokens", &C::kv_tokens, "tokens the cache holds over all requests; 0: chosen from the free memory");
   d("max_running", &C::max_running, "choices computed at a time");
   d("step_tokens", &C::step_tokens, "most rows of one step; 0: the engine's choice");
+  d("interactive_step_ms", &C::interactive_step_ms,
+    "time a step may take while somebody's answer is being written or a short prompt waits: prompt rows "
+    "beyond "
+    "it wait for the next step, but for a block now and then");
+  d("batch_step_ms", &C::batch_step_ms, "the same while there are only long prompts");
+  d("exact_hits", &C::exact_hits,
+    "reuse a cached prefix only where the answer equals a cold run's bit for bit (docs/engine.md)");
   d("speculate", &C::speculate, "use the model's drafts; the answers are the same without");
+  d("speculation", &C::speculation,
+    "how many drafts are verified. dynamic: by measured step times and confidences, none while that does not "
+    "pay; lane: a row costs a fixed share of a step, unlikely drafts are dropped; fixed: always so many")
+      .choices = {"dynamic", "lane", "fixed"};
+  d("fixed_drafts", &C::fixed_drafts, "with speculation fixed: drafts per answer and step");
+  d("lane_row_share", &C::lane_row_share,
+    "with speculation lane: what a row costs, of a step without drafts");
+  d("lane_dead_below", &C::lane_dead_below,
+    "with speculation lane: drafts less likely than this to be accepted are dropped");
   d("synthetic_tokens_per_s", &C::synthetic_tokens_per_s,
     "rate of the synthetic engine per choice; 0: all at once");
 }
@@ -244,6 +260,13 @@ Status validate(const ServeConfig& c) {
   if (c.stream_buffer_bytes < (16 << 10)) return bad("stream_buffer_bytes", "must be at least 16384");
   if (c.max_connections < 1) return bad("max_connections", "must be at least 1");
   if (c.max_running < 1) return bad("max_running", "must be at least 1");
+  if (c.fixed_drafts < 0 || c.fixed_drafts > 5)
+    return bad("fixed_drafts", "must be in [0, 5]: a block of drafts has five");
+  if (c.lane_row_share < 0 || c.lane_dead_below < 0 || c.lane_dead_below > 1)
+    return bad("lane_*", "the row's share must not be negative, the likelihood must be in [0, 1]");
+  for (double ms : {c.interactive_step_ms, c.batch_step_ms}) {
+    if (ms < 1 || ms > 3'600'000) return bad("*_step_ms", "must be in [1, 3600000]");
+  }
   if (c.max_queue_s > 1e6) return bad("max_queue_s", "must be in [0, 1000000]");
   if (c.store_data_parts < 1 || c.store_parity_parts < 1 || c.store_data_parts + c.store_parity_parts > 255)
     return bad("store_*_parts", "must be at least 1 and together at most 255");
