@@ -272,7 +272,7 @@ nlohmann::ordered_json costs_json(const FittedCosts& costs) {
             {"g_decoder", m.g_decoder}}},
           {"decode",
            {{"fixed_ns", m.e + costs.host_ns},
-            {"per_request_ns", m.a + m.d + m.e_decoder + m.d_decoder},
+            {"per_row_ns", m.a + m.d + m.e_decoder + m.d_decoder},
             {"per_token_ns", m.b + m.g_decoder}}}};
 }
 

@@ -78,13 +78,14 @@ Status read_timed(const char* option, const char* usage, const std::string& text
 
 Status read_failure(const std::string& text, sim::FleetConfig* fleet) {
   constexpr const char* kUsage =
-      "store:NODE@SECONDS, prefill:ENGINE@SECONDS, decode:GROUP@SECONDS, gpu:GROUP@SECONDS or "
-      "link:ENGINE@SECONDS, and +SECONDS if it comes back";
+      "store:NODE@SECONDS, prefill:ENGINE@SECONDS, decode:GROUP@SECONDS, gpu:GROUP@SECONDS, "
+      "vision:MACHINE@SECONDS or link:ENGINE@SECONDS, and +SECONDS if it comes back";
   const std::map<std::string, sim::FailureEvent::What> kinds = {
       {"store", sim::FailureEvent::What::kStoreNode},
       {"prefill", sim::FailureEvent::What::kPrefillEngine},
       {"decode", sim::FailureEvent::What::kDecodeGroup},
       {"gpu", sim::FailureEvent::What::kDecodeGpu},
+      {"vision", sim::FailureEvent::What::kVisionMachine},
       {"link", sim::FailureEvent::What::kLink}};
   Timed t;
   DI_TRY(read_timed("--fail", kUsage, text, &t));
@@ -138,8 +139,8 @@ Status read_costs(const std::string& path, sim::FleetConfig* fleet) {
                           {"d_decoder", &p.d_decoder},
                           {"g_decoder", &p.g_decoder}}));
   return part("decode", {{"fixed_ns", &d.fixed_ns},
-                         {"per_request_ns", &d.per_request_ns},
-                         {"per_request_squared_ns", &d.per_request_squared_ns},
+                         {"per_row_ns", &d.per_row_ns},
+                         {"per_row_squared_ns", &d.per_row_squared_ns},
                          {"per_token_ns", &d.per_token_ns}});
 }
 
@@ -165,7 +166,16 @@ void add_fleet_options(CLI::App* cmd, FleetOptions* o) {
   add(kFleet, "--prefill-row-ns", &f->prefill.d, "Cost of a prompt row per rank")
       ->check(CLI::Range(1e-3, 1e12));
   add(kFleet, "--budget-ms", &o->budget_ms, "Budget of a prefill step")->check(CLI::Range(1.0, 1e6));
-  add(kFleet, "--tokens-per-step", &f->tokens_per_step, "Committed per request and decode step");
+  add(kFleet, "--verify", &o->verify, "Drafts a decode step verifies: budget, fixed, lane or off")
+      ->check(CLI::IsMember({"budget", "fixed", "lane", "off"}));
+  add(kFleet, "--fixed-drafts", &f->verify.fixed, "With --verify fixed, so many of five")
+      ->check(CLI::Range(0, 5));
+  add(kFleet, "--draft-logit", &f->verify.logit, "Confidence of the first draft of a middling request, logit")
+      ->check(CLI::Range(-20.0, 20.0));
+  add(kFleet, "--vision", &f->vision.machines, "Machines that encode images");
+  add(kFleet, "--vision-gpus", &f->vision.gpus, "GPUs of such a machine");
+  add(kFleet, "--vision-patches", &f->vision.patches_per_s, "Patches per second and GPU")
+      ->check(CLI::Range(1.0, 1e12));
   add(kFleet, "--moe-lb", &f->moe_lb, "Slowest over mean rank of the experts; 0: from the placement policy");
   add(kFleet, "--store-nodes", &f->store.nodes, "Storage nodes");
   add(kFleet, "--store-read", &f->store.read_bytes_per_s, "Bytes/s a storage node reads")
@@ -190,7 +200,8 @@ void add_fleet_options(CLI::App* cmd, FleetOptions* o) {
   add(kFleet, "--warmup", &f->warmup_s, "Time before it")->check(CLI::Range(0.0, 1e7));
   add(kFleet, "--seed", &f->seed, "Of every random draw");
   add(kFleet, "--fail", &o->failures,
-      "store:NODE@SECONDS, prefill:ENGINE@S, decode:GROUP@S, gpu:GROUP@S or link:ENGINE@S+S; +SECONDS: "
+      "store:NODE@SECONDS, prefill:ENGINE@S, decode:GROUP@S, gpu:GROUP@S, vision:MACHINE@S or "
+      "link:ENGINE@S+S; +SECONDS: "
       "comes back");
   add(kFleet, "--drain", &o->drains,
       "prefill:ENGINE@SECONDS or decode:GROUP@S leaves with grace; +SECONDS: serves again so long after");
@@ -210,6 +221,8 @@ void add_fleet_options(CLI::App* cmd, FleetOptions* o) {
       "Capacity of the store, terabytes; full: the oldest goes; 0: no limit")
       ->check(CLI::Range(0.0, 1e9));
   add(kWork, "--mix", &o->mix, "Kinds of sessions with shares: agent:2 chat:1 documents:0.1 reading-a");
+  add(kWork, "--images", &o->workload.image_share, "Share of the requests that bring one to four new images")
+      ->check(CLI::Range(0.0, 1.0));
   add(kWork, "--rate", &o->workload.requests_per_s, "Requests per second")->check(CLI::Range(1e-6, 1e7));
   add(kWork, "--diurnal", &o->workload.diurnal, "Swing of the rate over the day, 0 to 0.99")
       ->check(CLI::Range(0.0, 0.99));
@@ -242,6 +255,14 @@ Status resolve(FleetOptions* o) {
                                                             {"round-robin", policy::DecodeRule::kRoundRobin}};
   o->fleet.prefill_balancer.rule = prefill.at(o->prefill_rule);
   o->fleet.decode_balancer.rule = decode.at(o->decode_rule);
+  const std::map<std::string, policy::SpeculationMode> verify = {
+      {"budget", policy::SpeculationMode::kDynamic},
+      {"fixed", policy::SpeculationMode::kFixed},
+      {"lane", policy::SpeculationMode::kLane},
+      {"off", policy::SpeculationMode::kOff}};
+  o->fleet.verify.mode = verify.at(o->verify);
+  if (o->workload.image_share > 0 && o->fleet.vision.machines == 0)
+    return error(Code::kInvalidArgument, "--images needs machines that encode them: give --vision");
   if (o->local_caches && o->prefill_rule == "pull") {
     return error(Code::kInvalidArgument,
                  "--local-caches needs a pushing rule: --prefill-rule least-load, affinity or affinity-only");

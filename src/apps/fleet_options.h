@@ -21,7 +21,7 @@ struct FleetOptions {
   double trace_speed = 1;
   double ttl_hours = 72, window_ttl_minutes = 10;
   double budget_ms = 200;
-  std::string prefill_rule = "pull", decode_rule = "joint";
+  std::string prefill_rule = "pull", decode_rule = "joint", verify = "budget";
   bool local_caches = false;
   std::vector<std::string> failures, drains;
   double store_tb = 0;

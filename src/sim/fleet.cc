@@ -27,7 +27,15 @@ Status validate(const FleetConfig& c) {
   }
   if (!(c.measure_s > 0) || !(c.warmup_s >= 0) || c.measure_s + c.warmup_s > 1e8)
     return bad("seconds", "positive");
-  if (!(c.tokens_per_step >= 1)) return bad("tokens per step", "at least 1");
+  const VerifyConfig& v = c.verify;
+  if (v.drafts < 1 || v.drafts > policy::kMaxDrafts || v.fixed < 0 || v.fixed > v.drafts)
+    return bad("drafts", "1 to 5, and no more verified than drafted");
+  if (!(v.overhead >= 0 && v.overhead < 1) || !(std::abs(v.logit) < 50) || !(std::abs(v.spread) < 50) ||
+      !(std::abs(v.decay) < 50) || c.verify_every < 1)
+    return bad("the drafts' confidences", "numbers of at most 50, and the overhead a share");
+  if (c.vision.machines < 0 || c.vision.machines > 10'000 || c.vision.gpus < 1 || c.vision.gpus > 1024)
+    return bad("vision machines", "0 to 10,000 of 1 to 1,024 GPUs");
+  if (!(c.vision.patches_per_s > 0) || !(c.vision.fixed_ns >= 0)) return bad("vision rates", "positive");
   if (c.store.nodes < c.store.shards) return bad("store nodes", "at least 12, one per shard");
   if (c.decode_tokens_per_rank < 1000) return bad("decode tokens per rank", "at least 1,000");
   if (!(c.prefill.d > 0) || !(c.decode.fixed_ns > 0)) return bad("costs", "positive");
@@ -37,9 +45,10 @@ Status validate(const FleetConfig& c) {
   for (const FailureEvent& f : c.failures) {
     using What = FailureEvent::What;
     const bool prefill = f.what == What::kPrefillEngine || f.what == What::kLink;
-    const int most = f.what == What::kStoreNode ? c.store.nodes
-                     : prefill                  ? c.prefill_engines
-                                                : c.decode_groups;
+    const int most = f.what == What::kStoreNode       ? c.store.nodes
+                     : f.what == What::kVisionMachine ? c.vision.machines
+                     : prefill                        ? c.prefill_engines
+                                                      : c.decode_groups;
     if (f.what == What::kLink && !(f.for_s > 0)) return bad("how long a link fails", "positive");
     if (f.which < 0 || f.which >= most) return bad("the number of what fails", "one that exists");
     if (!(f.at_s >= 0)) return bad("the time of a failure", "zero or later");
@@ -99,11 +108,20 @@ Fleet::Fleet(const FleetConfig& config, Workload* workload)
       prefill_(policy::make_prefill_balancer(config.prefill_balancer, config.prefill_engines)),
       decode_(policy::make_decode_balancer(config.decode_balancer, config.decode_groups, config.decode_ranks,
                                            config.decode_tokens_per_rank)),
+      verify_(config.verify, config.decode),
       prefill_scaler_(
           scaler(config, config.prefill_engines, config.prefill_engines, 0.5 * config.ttft_slo_s)),
       decode_scaler_(
           scaler(config, config.decode_groups, config.decode_groups - config.spare_decode_groups, 0.75)),
+      vision_scaler_(scaler(config, config.vision.machines, config.vision.machines, 0.5)),
+      store_scaler_(scaler(config, config.store.nodes, config.store.nodes, 0.7)),
       moe_steps_(expert_steps(config)) {
+  vision_scaler_.config.advisory = store_scaler_.config.advisory = true;
+  vision_scaler_.config.most = store_scaler_.config.most = policy::ScalerConfig{}.most;
+  const size_t gpus = static_cast<size_t>(config.vision.gpus);
+  vision_.machines.resize(static_cast<size_t>(config.vision.machines));
+  for (policy::VisionMachine& m : vision_.machines) m.patches_in_flight.assign(gpus, 0);
+  gpu_free_ns_.assign(vision_.machines.size(), std::vector<int64_t>(gpus, 0));
   admission_.config = config.admission;
   // No longer than a decode rank can hold.
   const int64_t most = config.decode_tokens_per_rank - config.decode_balancer.reserve_tokens;
@@ -124,6 +142,7 @@ Fleet::Fleet(const FleetConfig& config, Workload* workload)
   rules.most_slots = (rules.experts * 7 / 6 + config.decode_ranks - 1) / config.decode_ranks;
   for (Group& g : groups_) {
     g.ranks.resize(static_cast<size_t>(config.decode_ranks));
+    g.verifying.resize(static_cast<size_t>(config.decode_ranks));
     g.instance = policy::make_instance(rules, config.decode_ranks);
   }
   const int decoding = config.decode_groups - config.spare_decode_groups;
@@ -238,10 +257,12 @@ void Fleet::arrive() {
     }
   }
   const int tier = policy::tier_of(prefill_.config.tiers, r.input_tokens);
-  if (!admit(r, work_ns, static_cast<double>(ready - now_), tier)) return;
+  const std::vector<int64_t> patches(r.patches, r.patches + r.images);
+  const int64_t vision = patches.empty() ? 0 : vision_wait_ns(patches);
+  if (!admit(r, work_ns, static_cast<double>(std::max(ready - now_, vision)), tier)) return;
   const uint32_t slot = take_slot();
   Live& l = live_[slot];
-  l.stage = Stage::kWaiting;
+  l.stage = Stage::kVision;
   l.arrived_ns = now_;
   l.ready_ns = ready;
   l.input = r.input_tokens;
@@ -260,7 +281,6 @@ void Fleet::arrive() {
   if (config_.cancel_share > 0 && random_.unit() < config_.cancel_share) {
     events_.push(now_ + 1 + ns(random_.exponential(config_.cancel_after_s)), kCancel, slot, l.generation);
   }
-  ++waiting_;
   if (l.counted) {
     out_.input_tokens += r.input_tokens;
     out_.perfect_tokens += std::min(r.stored_tokens, r.input_tokens);
@@ -268,16 +288,14 @@ void Fleet::arrive() {
     out_.replayed_hits += hit.reason == policy::HitReason::kReplayed;
     out_.fetch_ns.add(ready - now_);
   }
-  policy::apply(&prefill_, policy::PrefillArrived{SeqId{(uint64_t{l.generation} << 32) | slot}, slot,
-                                                  TenantId{r.tenant}, 1, 0, now_, r.input_tokens, work_ns});
-  if (chosen >= 0) {
-    assign(chosen, slot);
-    if (!engines_[static_cast<size_t>(chosen)].stepping) start_prefill(chosen);
-  } else if (prefill_.config.rule != policy::PrefillRule::kPull) {
-    stranded_.emplace_back(slot, l.generation);
-  } else {
-    offer_work();
+  if (!patches.empty()) {
+    check(!vision_.machines.empty(), "images need machines that encode them");
+    seeing_[slot] = {l.generation, -1, 0, chosen, patches};
+    place_images(slot);
+    return;
   }
+  line_up(slot, chosen, 0);
+  if (prefill_.config.rule == policy::PrefillRule::kPull) offer_work();
 }
 
 void Fleet::handle(const SimEvent& e) {
@@ -322,6 +340,9 @@ void Fleet::handle(const SimEvent& e) {
     case kCancel:
       if (live_[e.who].generation == e.generation) cancel(e.who);
       break;
+    case kSeen:
+      if (images_[e.who].life == e.generation) seen(e.who);
+      break;
     case kLook:
       look();
       break;
@@ -336,7 +357,7 @@ void Fleet::sample() {
   s.at_s = static_cast<double>(now_) * 1e-9;
   s.waiting = static_cast<double>(waiting_);
   s.prefilling = static_cast<double>(prefilling_);
-  s.decoding = static_cast<double>(in_fleet_ - waiting_ - prefilling_);
+  s.decoding = static_cast<double>(in_fleet_ - waiting_ - prefilling_ - static_cast<int64_t>(seeing_.size()));
   s.queued_s = policy::queued_ns(prefill_) * 1e-9 /
                static_cast<double>(std::max<int64_t>(1, serving_prefill_) * config_.prefill_ranks);
   double most_r = 0, most_t = 0, sum_r = 0, sum_t = 0, n = 0;
@@ -353,6 +374,8 @@ void Fleet::sample() {
   s.tokens_spread = sum_t > 0 ? most_t * n / sum_t : 1;
   s.prefill_advice = policy::decide_scale(prefill_scaler_, now_).desired;
   s.decode_advice = policy::decide_scale(decode_scaler_, now_).desired;
+  if (config_.vision.machines > 0) s.vision_advice = policy::decide_scale(vision_scaler_, now_).desired;
+  s.store_advice = policy::decide_scale(store_scaler_, now_).desired;
   out_.series.push_back(s);
   if (more_ || in_fleet_ > 0) events_.push(now_ + ns(config_.sample_interval_s), kSample, 0);
 }
@@ -414,6 +437,10 @@ void Fleet::finish(FleetResult* out) {
     for (const policy::PrefillEngine& e : prefill_.engines)
       check(e.total_ns < 1e3 && e.requests == 0, "quotas return");
     check(policy::queued_ns(prefill_) == 0, "lines are empty");
+    for (const Group& g : groups_)
+      for (const Verifying& v : g.verifying) check(v.members.empty(), "ranks are empty");
+    for (const policy::VisionMachine& m : vision_.machines)
+      for (int64_t p : m.patches_in_flight) check(p == 0, "patches in flight return");
   } else {
     check(may_stick, "every request ends");
   }
@@ -427,7 +454,13 @@ void Fleet::finish(FleetResult* out) {
   const double decode_gpus = decode_on * config_.decode_ranks;
   const double prefill_gpus = prefill_on * config_.prefill_ranks;
   out->measured_s = measured;
-  out->gpus = decode_gpus + prefill_gpus;
+  const double vision_gpus = static_cast<double>(config_.vision.machines * config_.vision.gpus);
+  out->gpus = decode_gpus + prefill_gpus + vision_gpus;
+  if (vision_gpus > 0) out->vision_busy = busy_vision_ns_ * 1e-9 / measured / vision_gpus;
+  if (active_steps_ > 0) {
+    out->tokens_per_step = pace_steps_ / active_steps_;
+    out->drafts_per_step = draft_steps_ / active_steps_;
+  }
   out->prefill_busy = busy_prefill_ns_ * 1e-9 / measured / prefill_on;
   out->decode_busy = busy_decode_ns_ * 1e-9 / measured / decode_on;
   out->prefill_load = prefill_work_ns_ * 1e-9 / measured / prefill_gpus;
@@ -441,8 +474,7 @@ void Fleet::finish(FleetResult* out) {
   if (rank_ns_ > 0) {
     out->mean_requests = requests_ns_ / rank_ns_;
     out->mean_tokens = tokens_ns_ / rank_ns_;
-    const double bench_ns = config_.decode.step_ns(out->mean_requests, out->mean_tokens);
-    const double bench = out->mean_requests * config_.tokens_per_step / (bench_ns * 1e-9);
+    const double bench = verify_.balanced_per_s(out->mean_requests, out->mean_tokens);
     out->eta = decode_tokens_ / measured / decode_gpus / bench;
     out->eta_time = out->decode_busy;
     out->eta_step = out->step_balance / out->moe_lb;

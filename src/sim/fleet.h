@@ -21,23 +21,10 @@
 #include "policy/prefill_balancer.h"
 #include "sim/histogram.h"
 #include "sim/store_model.h"
+#include "sim/verify_model.h"
 #include "sim/workload.h"
 
 namespace deepinfer::sim {
-
-// A decode step of a rank: quadratic in its requests, linear in the tokens it holds. The defaults pass
-// through the published points of 16, 60 and 96 requests per rank (10.631, 13.273, 16.463 ms at 131,072
-// tokens each); that half of the linear term is the reading of the cache is an assumption.
-struct DecodeCost {
-  double fixed_ns = 10.0131e6;
-  double per_request_ns = 16.52e3;
-  double per_request_squared_ns = 357.1;
-  double per_token_ns = 0.125;
-  double step_ns(double requests, double tokens) const {
-    return fixed_ns + per_request_ns * requests + per_request_squared_ns * requests * requests +
-           per_token_ns * tokens;
-  }
-};
 
 struct FailureEvent {
   enum class What : uint8_t {
@@ -46,6 +33,7 @@ struct FailureEvent {
     kDecodeGroup,
     kDecodeGpu,  // of a group: all of it stops, and starts again with the GPUs that are left
     kLink,       // a prefill engine's: nothing is sent meanwhile
+    kVisionMachine,
   };
   What what{};
   int which = 0;
@@ -68,12 +56,22 @@ struct AutoscaleConfig {
   double up_after_s = 30, down_after_s = 600;
 };
 
+// Machines that turn images into embeddings before a prompt is computed. An image has 1,521 to 9,216 patches
+// (model specification 1.4); 0.82 GFLOP each without attention make 200,000 a second an assumption of about a
+// third of a GPU's rate.
+struct VisionConfig {
+  int machines = 0, gpus = 8;
+  double patches_per_s = 200'000;  // of a GPU
+  double fixed_ns = 2e6;           // of an image
+};
+
 struct FleetConfig {
   uint64_t seed = 1;
   double warmup_s = 5, measure_s = 20;
   int prefill_engines = 16, prefill_ranks = 4;
   int decode_groups = 1, decode_ranks = 64;
   int spare_decode_groups = 0;  // of them in reserve, draining or loading: take nothing
+  VisionConfig vision;
   policy::CostModel prefill{2.0e-4, 4.0e-4, 12'000, 2.0e6, 0, 0, 0};  // per rank
   double prefill_noise = 0.03;                                        // relative, of a step
   int64_t batch_budget_ns = 200'000'000;
@@ -82,8 +80,8 @@ struct FleetConfig {
   policy::PrefillConfig prefill_balancer;
   policy::DecodeConfig decode_balancer;
   DecodeCost decode;
-  double tokens_per_step = 3.2;  // per request, drafts accepted and the model's own
-  double tokens_spread = 0.25;   // of that between requests, relative
+  VerifyConfig verify;
+  int verify_every = 256;  // steps until a rank's budget is decided again, unless its requests changed before
   int64_t decode_tokens_per_rank = 40'000'000;
   double moe_lb = 0;  // slowest over mean rank; 0: measured from expert placement on synthetic loads
   StoreConfig store;
@@ -115,7 +113,8 @@ struct FleetSample {
   double waiting = 0, prefilling = 0, decoding = 0;
   double queued_s = 0;                            // predicted work waiting, per engine
   double requests_spread = 0, tokens_spread = 0;  // of the decode ranks: largest over mean
-  int64_t prefill_advice = 0, decode_advice = 0;  // instances the autoscalers would have
+  // Instances the autoscalers would have.
+  int64_t prefill_advice = 0, decode_advice = 0, vision_advice = 0, store_advice = 0;
 };
 
 struct FleetResult {
@@ -130,15 +129,19 @@ struct FleetResult {
   double longest_gap_s = 0;     // in the tokens of a request that moved while it decoded
   int64_t most_moved_rows = 0;  // of a prompt that such a request had to run again
   int64_t unreadable_hits = 0, replayed_hits = 0;
-  int64_t refusals[7] = {0, 0, 0, 0, 0, 0, 0};  // by policy::AdmitReason
-  Histogram ttft_ns, tpot_ns, e2e_ns, queue_ns, fetch_ns;
+  // By policy::AdmitReason.
+  int64_t refusals[static_cast<size_t>(policy::AdmitReason::kNoEngines) + 1] = {};
+  int64_t images = 0, patches = 0;
+  Histogram ttft_ns, tpot_ns, e2e_ns, queue_ns, fetch_ns, vision_ns;
   double measured_s = 0;
   double prefill_busy = 0, decode_busy = 0;  // share of the time in a step
   double prefill_load = 0;                   // predicted work done per rank and second
   double output_per_s = 0;                   // tokens generated in the measured time
   double step_balance = 0;  // mean over decode steps of mean over slowest rank, without the experts
   double moe_lb = 1;
-  double mean_requests = 0, mean_tokens = 0;  // per decode rank, over time
+  double tokens_per_step = 0, drafts_per_step = 0;  // of a request: generated; drafts verified
+  double vision_busy = 0;                           // of the GPUs that encode images
+  double mean_requests = 0, mean_tokens = 0;        // per decode rank, over time
   double requests_spread = 0, tokens_spread = 0;
   // Live throughput per decode GPU over the balanced benchmark at the same mean load, and its three parts.
   double eta = 0, eta_time = 0, eta_step = 0, eta_mix = 0;
@@ -146,7 +149,7 @@ struct FleetResult {
   double gpus = 0;  // in the mean, those that start or drain among them
   double usd_per_million_output = 0, usd_per_request = 0;
   // Work done by the simulator itself, the warm-up included.
-  int64_t events = 0, request_steps = 0, decode_steps = 0, prefill_steps = 0;
+  int64_t events = 0, request_steps = 0, decode_steps = 0, prefill_steps = 0, budgets = 0;
   uint64_t log_hash = 0;  // of every event in order
   std::string broken;     // the first invariant that did not hold; empty: all held
   std::vector<FleetSample> series;

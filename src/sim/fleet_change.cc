@@ -49,6 +49,9 @@ void Fleet::fail(const FailureEvent& f) {
     case What::kLink:
       fail_link(f.which, f.for_s);
       return;
+    case What::kVisionMachine:
+      fail_vision(f.which);
+      return;
     case What::kDecodeGroup:
       if (!groups_[at(f.which)].up) return;
       groups_[at(f.which)].failed = true;
@@ -112,7 +115,9 @@ void Fleet::fail_decode(int group) {
     requeue(slot);
   }
   g.active = g.tokens = 0;
+  g.pace = 0;
   g.ranks.assign(g.ranks.size(), {});
+  g.verifying.assign(g.verifying.size(), {});
   offer_work();
 }
 
@@ -132,6 +137,8 @@ void Fleet::repair(const FailureEvent& f) {
   using What = FailureEvent::What;
   if (f.what == What::kStoreNode) {
     store_.set_down(f.which, false);
+  } else if (f.what == What::kVisionMachine) {
+    repair_vision(f.which);
   } else if (f.what == What::kPrefillEngine) {
     if (engines_[at(f.which)].failed) start(false, f.which);
   } else if (f.what == What::kDecodeGroup) {
@@ -271,7 +278,7 @@ void Fleet::hand_on(int group, bool decoding) {
       reserve(slot);
       continue;
     }
-    leave_group(slot);
+    leave_rank(slot);
     ++out_.forwarded;
     requeue(slot);
   }
@@ -309,7 +316,9 @@ void Fleet::cancel(uint32_t slot) {
   const Stage stage = l.stage;
   const int group = l.group, engine = l.engine;
   const bool placed = l.decode_rank >= 0;
-  if (stage == Stage::kWaiting) {
+  if (stage == Stage::kVision) {
+    seeing_.erase(slot);  // what is being encoded for it is encoded in vain
+  } else if (stage == Stage::kWaiting) {
     policy::apply(&prefill_, policy::PrefillCancelled{slot});
     --waiting_;
   } else if (stage == Stage::kPrefill) {
@@ -319,7 +328,7 @@ void Fleet::cancel(uint32_t slot) {
     policy::apply(&prefill_, policy::PrefillRan{engine, l.tier, l.unbooked_ns, true});
     --prefilling_;
   } else if (stage == Stage::kDecode) {
-    leave_group(slot);
+    leave_rank(slot);
   }
   if (placed) cancel_hand_off(&l);
   if (group >= 0) release(slot);
@@ -357,6 +366,13 @@ void Fleet::look() {
         static_cast<double>(g.tokens) / static_cast<double>(std::max<int64_t>(1, g.tokens + g.free_tokens));
   }
   policy::apply(&decode_scaler_, policy::ScalerSample{now_, open > 0 ? load / open : 1, true});
+  // Vision and storage are advised only: nothing of them starts or leaves in a run.
+  policy::apply(&vision_scaler_, policy::ScalerSample{now_, vision_queued_s(), true});
+  const double bytes = store_.bytes_read();
+  const double could =
+      static_cast<double>(config_.store.nodes) * config_.store.read_bytes_per_s * config_.scaler_interval_s;
+  policy::apply(&store_scaler_, policy::ScalerSample{now_, (bytes - store_looked_bytes_) / could, true});
+  store_looked_bytes_ = bytes;
   scale(false, &prefill_scaler_);
   scale(true, &decode_scaler_);
   if (more_ || in_fleet_ > 0) events_.push(now_ + ns(config_.scaler_interval_s), kLook, 0);

@@ -65,6 +65,13 @@ void fields(R& r, V&& v) {
   v("request_steps", r.request_steps);
   v("decode_steps", r.decode_steps);
   v("prefill_steps", r.prefill_steps);
+  v("budgets", r.budgets);
+  v("images", r.images);
+  v("patches", r.patches);
+  v("vision", r.vision_ns);
+  v("tokens_per_step", r.tokens_per_step);
+  v("drafts_per_step", r.drafts_per_step);
+  v("vision_busy", r.vision_busy);
   v("log_hash", r.log_hash);
   v("series", r.series);
 }
@@ -83,7 +90,7 @@ struct Writer {
     json& list = (*j)[name] = json::array();
     for (const FleetSample& s : series) {
       list.push_back({s.at_s, s.waiting, s.prefilling, s.decoding, s.queued_s, s.requests_spread,
-                      s.tokens_spread, s.prefill_advice, s.decode_advice});
+                      s.tokens_spread, s.prefill_advice, s.decode_advice, s.vision_advice, s.store_advice});
     }
   }
 };
@@ -136,7 +143,7 @@ struct Reader {
       return;
     }
     for (const json& s : *v) {
-      if (!s.is_array() || s.size() != 9) {
+      if (!s.is_array() || s.size() != 11) {
         *good = false;
         return;
       }
@@ -146,6 +153,8 @@ struct Reader {
       for (size_t i = 0; i < 7; ++i) number(&s[i], fields_of[i]);
       number(&s[7], &f.prefill_advice);
       number(&s[8], &f.decode_advice);
+      number(&s[9], &f.vision_advice);
+      number(&s[10], &f.store_advice);
       series.push_back(f);
     }
   }
@@ -164,6 +173,12 @@ std::string name_of(const DayConfig& c) {
   if (f.autoscale.on)
     changes += fmt::format("autoscale {}/{} {}/{} ", f.autoscale.prefill_engines, f.autoscale.decode_groups,
                            f.autoscale.up_after_s, f.autoscale.down_after_s);
+  const VerifyConfig& v = f.verify;
+  changes +=
+      fmt::format("verify {} {}/{} {} {}/{}/{} vision {}x{} {} images {} costs {} {} {} {} {} ",
+                  policy::name(v.mode), v.drafts, v.fixed, v.overhead, v.logit, v.spread, v.decay,
+                  f.vision.machines, f.vision.gpus, f.vision.patches_per_s, c.workload.image_share,
+                  f.prefill.b, f.prefill.d, f.decode.fixed_ns, f.decode.per_row_ns, f.decode.per_token_ns);
   if (f.cancel_share > 0) changes += fmt::format("cancel {}/{} ", f.cancel_share, f.cancel_after_s);
   return fmt::format(
       "seed {} windows {} warmup {} measure {} prefill {}x{} decode {}x{} spare {} rules {}/{} rate {} "

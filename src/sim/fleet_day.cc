@@ -48,6 +48,10 @@ void add(FleetResult* t, const FleetResult& r) {
   t->e2e_ns.merge(r.e2e_ns);
   t->queue_ns.merge(r.queue_ns);
   t->fetch_ns.merge(r.fetch_ns);
+  t->vision_ns.merge(r.vision_ns);
+  t->images += r.images;
+  t->patches += r.patches;
+  t->budgets += r.budgets;
   t->measured_s += r.measured_s;
   t->events += r.events;
   t->request_steps += r.request_steps;
@@ -67,6 +71,9 @@ void average(FleetResult* t, const std::vector<FleetResult>& windows) {
                                           &FleetResult::decode_busy,
                                           &FleetResult::step_balance,
                                           &FleetResult::moe_lb,
+                                          &FleetResult::tokens_per_step,
+                                          &FleetResult::drafts_per_step,
+                                          &FleetResult::vision_busy,
                                           &FleetResult::mean_requests,
                                           &FleetResult::mean_tokens,
                                           &FleetResult::requests_spread,

@@ -60,7 +60,12 @@ void Fleet::reserve(uint32_t slot) {
   const int group = policy::decide_group(decode_);
   l.group = group;
   l.decode_rank = -1;
-  if (group < 0) return;
+  if (group < 0) {
+    // No group is open: look again in a second. While its prompt runs, its end will look.
+    if (l.stage == Stage::kHandOff && l.ready_ns <= now_)
+      events_.push(now_ + 1'000'000'000, kHandOff, slot, l.generation);
+    return;
+  }
   policy::apply(&decode_, policy::DecodeQueued{group, seq_of(slot, l.generation), l.booked});
   place(group);
 }
@@ -89,8 +94,6 @@ void Fleet::hand_off(uint32_t slot) {
   if (l.stage != Stage::kHandOff || l.ready_ns > now_) return;  // its link failed: it comes later
   if (l.group < 0) {
     reserve(slot);
-    // No group is open: look again in a second.
-    if (l.group < 0) events_.push(now_ + 1'000'000'000, kHandOff, slot, l.generation);
     return;
   }
   if (l.decode_rank < 0) return;  // place() comes back to it
@@ -111,31 +114,22 @@ void Fleet::join(uint32_t slot) {
     out_.longest_gap_s = std::max(out_.longest_gap_s, static_cast<double>(now_ - l.moved_ns) * 1e-9);
   l.moved_ns = 0;
   converse(&l, [&] { policy::apply(&l.destination, policy::DestinationEvent::kEmit); });
-  const double pace =
-      std::max(1.0, config_.tokens_per_step * (1 + config_.tokens_spread * random_.roughly_normal()));
-  const double steps = static_cast<double>(l.output - 1) / pace;
-  l.pace = static_cast<float>(pace);
-  l.begin_step = g.step + (g.stepping ? 1 : 0);
-  g.endings.push(
-      {l.begin_step + std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps))), slot, l.generation});
   if (g.draining) policy::apply(&g.drain, policy::DrainRequestStarted{});
-  ++g.active;
-  g.tokens += l.booked;
-  policy::RankLoad& rank = g.ranks[at(l.decode_rank)];
-  ++rank.requests;
-  rank.tokens += l.booked;
+  enter_rank(slot);
   if (!g.stepping) start_decode(l.group);
 }
 
 void Fleet::start_decode(int group) {
   Group& g = groups_[at(group)];
   if (!g.up || g.active == 0) return;
-  double slowest = 0, sum = 0;
+  double slowest = 0, sum = 0, rows = 0;
   int64_t most_r = 0, most_t = 0;
   const size_t gpus = static_cast<size_t>(g.instance.gpus);
   for (size_t i = 0; i < gpus; ++i) {
     const policy::RankLoad& r = g.ranks[i];
-    const double cost = rank_cost(r);
+    if (budget_is_due(g, i)) decide_drafts(group, i);
+    const double cost = verify_.step_ns(g.verifying[i].rows, static_cast<double>(r.tokens));
+    rows += g.verifying[i].rows;
     slowest = std::max(slowest, cost);
     sum += cost;
     most_r = std::max(most_r, r.requests);
@@ -156,6 +150,9 @@ void Fleet::start_decode(int group) {
   requests_ns_ += static_cast<double>(g.active) * step_ns;
   tokens_ns_ += static_cast<double>(g.tokens) * step_ns;
   rank_ns_ += n * step_ns;
+  pace_steps_ += g.pace;
+  draft_steps_ += rows - static_cast<double>(g.active);
+  active_steps_ += static_cast<double>(g.active);
 }
 
 void Fleet::end_decode(int group) {
@@ -167,29 +164,19 @@ void Fleet::end_decode(int group) {
   if (measuring() && g.step_began_ns < end_ns_) {
     const double part = static_cast<double>(std::min(now_, end_ns_) - std::max(warm_ns_, g.step_began_ns));
     busy_decode_ns_ += part;
-    decode_tokens_ += static_cast<double>(g.active) * config_.tokens_per_step * part /
-                      static_cast<double>(std::max<int64_t>(1, now_ - g.step_began_ns));
+    decode_tokens_ += g.pace * part / static_cast<double>(std::max<int64_t>(1, now_ - g.step_began_ns));
   }
   while (!g.endings.empty() && g.endings.top().step <= g.step) {
     const Ending e = g.endings.top();
     g.endings.pop();
     if (!g.endings.empty()) __builtin_prefetch(&live_[g.endings.top().slot]);
-    if (live_[e.slot].generation == e.generation) complete(e.slot);
+    // Whose budget has changed since ends at another step.
+    const Live& l = live_[e.slot];
+    if (l.generation == e.generation && l.end_step == e.step) complete(e.slot);
   }
   if (g.draining) advance_drain(true, group);
   place(group);
   start_decode(group);
-}
-
-// What it had of its rank's steps.
-void Fleet::leave_group(uint32_t slot) {
-  Live& l = live_[slot];
-  Group& g = groups_[at(l.group)];
-  policy::RankLoad& rank = g.ranks[at(l.decode_rank)];
-  --rank.requests;
-  rank.tokens -= l.booked;
-  --g.active;
-  g.tokens -= l.booked;
 }
 
 // Something of a draining prefill engine is over.
@@ -207,7 +194,7 @@ void Fleet::complete(uint32_t slot) {
         "a finished hand-off is settled");
   check(!l.source.pinned && !l.destination.reserved, "nothing stays pinned");
   ++out_.events;  // a completion, found at the end of a step
-  leave_group(slot);
+  leave_rank(slot);
   if (groups_[at(group)].draining) policy::apply(&groups_[at(group)].drain, policy::DrainRequestEnded{});
   release(slot);
   const int64_t output = l.output + l.delivered;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <queue>
 #include <utility>
 #include <vector>
 
 #include "policy/failover.h"
 #include "policy/transfer.h"
+#include "policy/vision_balancer.h"
 #include "sim/event_queue.h"
 #include "sim/fleet.h"
 
@@ -26,10 +28,11 @@ enum Kind : uint16_t {
   kDrainTick,  // part: 1 of decode; the grace is over
   kCancel,
   kLook,  // autoscalers
+  kSeen,  // an image is encoded
   kSample,
 };
 
-enum class Stage : uint8_t { kNone, kWaiting, kPrefill, kHandOff, kDecode };
+enum class Stage : uint8_t { kNone, kVision, kWaiting, kPrefill, kHandOff, kDecode };
 
 struct Live {
   Stage stage = Stage::kNone;
@@ -44,12 +47,16 @@ struct Live {
   int8_t tier = 0;
   bool counted = false;  // arrived in the measured part
   bool prefilled = false;
-  bool begun = false;      // a chunk of its prompt was planned here
-  int32_t delivered = 0;   // tokens of earlier attempts, part of `input` now
-  int32_t asked = 0;       // tokens in all
-  float pace = 1;          // tokens per decode step
-  int64_t begin_step = 0;  // of the group, when it joined
-  int64_t moved_ns = 0;    // it stopped decoding somewhere else; 0: it did not
+  bool begun = false;     // a chunk of its prompt was planned here
+  int32_t delivered = 0;  // tokens of earlier attempts, part of `input` now
+  int32_t asked = 0;      // tokens in all
+  // While it decodes: what it verifies and gains per step, since begin_step of the group; what it gained
+  // before; when it ends.
+  uint8_t kind = 0;
+  float luck = 0, pace = 0, drafts = 0, done = 0, demand = 0;
+  uint32_t place = 0;  // among its rank's requests
+  int64_t begin_step = 0, end_step = 0;
+  int64_t moved_ns = 0;  // it stopped decoding somewhere else; 0: it did not
   policy::ControlState control;
   policy::SourceState source;
   policy::DestinationState destination;
@@ -89,14 +96,35 @@ struct Ending {
   uint32_t slot = 0, generation = 0;
   bool operator>(const Ending& o) const { return step != o.step ? step > o.step : slot > o.slot; }
 };
+// What a decode rank verifies.
+struct Verifying {
+  std::vector<uint32_t> members;  // slots
+  VerifyModel::Plan plan;
+  double rows = 0;  // of a step
+};
 struct Group : Instance {
   std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
   int64_t step = 0, active = 0, tokens = 0;
   std::vector<policy::RankLoad> ranks;  // what really decodes, without what is only booked
+  std::vector<Verifying> verifying;     // by rank
+  double pace = 0;                      // tokens of all its requests per step
   bool spare = false;
   policy::InstanceState instance;  // its GPUs
   int64_t step_began_ns = 0;
   uint32_t generation = 0;
+};
+
+// Images being encoded, and the requests they belong to.
+struct Image {
+  uint32_t slot = 0, generation = 0, life = 0;
+  int machine = -1, gpu = 0;  // -1: not in use
+  int64_t patches = 0, begin_ns = 0, end_ns = 0;
+};
+struct Seeing {
+  uint32_t generation = 0;
+  int machine = -1, left = 0;
+  int engine = -1;  // where its prompt is pushed afterwards
+  std::vector<int64_t> patches;
 };
 
 class Fleet {
@@ -112,6 +140,7 @@ class Fleet {
   bool admit(const SimRequest& r, double work_ns, double fetch_ns, int tier);
   uint32_t take_slot();
   void free_slot(uint32_t slot);
+  void line_up(uint32_t slot, int chosen, int priority);
   void sample();
   void finish(FleetResult* out);
   void check(bool ok, const char* what);
@@ -162,15 +191,30 @@ class Fleet {
   void start_decode(int group);
   void end_decode(int group);
   void complete(uint32_t slot);
-  void leave_group(uint32_t slot);
   void cancel_hand_off(Live* l);
   void drained(int engine, const policy::DrainEvent& event);
   void release(uint32_t slot);
   template <typename Begin>
   void converse(Live* r, Begin begin);
-  double rank_cost(const policy::RankLoad& load) const {
-    return config_.decode.step_ns(static_cast<double>(load.requests), static_cast<double>(load.tokens));
-  }
+
+  // fleet_verify.cc
+  void enter_rank(uint32_t slot);
+  void leave_rank(uint32_t slot);
+  bool budget_is_due(const Group& g, size_t rank) const;
+  void decide_drafts(int group, size_t rank);
+  void set_pace(uint32_t slot);
+  int64_t tokens_had(const Live& l) const;
+
+  // fleet_vision.cc
+  int64_t encode_ns(int64_t patches) const;
+  int64_t vision_wait_ns(const std::vector<int64_t>& patches) const;
+  double measured_part(int64_t from_ns, int64_t upto_ns) const;
+  void place_images(uint32_t slot);
+  void release_image(uint32_t i);
+  void seen(uint32_t i);
+  void fail_vision(int machine);
+  void repair_vision(int machine);
+  double vision_queued_s() const;
 
   FleetConfig config_;
   Workload* workload_;
@@ -180,7 +224,9 @@ class Fleet {
   policy::AdmissionState admission_;
   policy::PrefillBalancerState prefill_;
   policy::DecodeBalancerState decode_;
-  policy::ScalerState prefill_scaler_, decode_scaler_;
+  policy::VisionState vision_;
+  VerifyModel verify_;
+  policy::ScalerState prefill_scaler_, decode_scaler_, vision_scaler_, store_scaler_;
   std::vector<Live> live_;
   std::vector<uint32_t> free_;
   std::vector<Engine> engines_;
@@ -189,6 +235,12 @@ class Fleet {
   std::vector<policy::TransferMessage> boxes_[3];        // outboxes, lent to the machines that speak
   std::vector<std::pair<uint32_t, uint32_t>> stranded_;  // (slot, generation): no engine was open to push to
   std::vector<double> moe_steps_;
+  std::vector<std::vector<int64_t>> gpu_free_ns_;  // of vision machines
+  std::vector<Image> images_;
+  std::vector<uint32_t> free_images_;
+  std::map<uint32_t, Seeing> seeing_;  // by slot
+  std::vector<uint8_t> kinds_;         // lent to a decision
+  double store_looked_bytes_ = 0;      // read when the autoscaler looked last
   SimRequest next_;
   bool more_ = false, ended_ = false;
   int64_t now_ = 0, warm_ns_ = 0, end_ns_ = 0;
@@ -197,7 +249,8 @@ class Fleet {
   double on_[2] = {0, 0}, on_ns_[2] = {0, 0};  // instances with machines: prefill, decode; over measured time
   int64_t metered_ns_ = 0, idle_from_ns_ = 0;
   FleetResult out_;
-  double busy_prefill_ns_ = 0, busy_decode_ns_ = 0;
+  double busy_prefill_ns_ = 0, busy_decode_ns_ = 0, busy_vision_ns_ = 0;
+  double pace_steps_ = 0, draft_steps_ = 0, active_steps_ = 0;
   double balance_sum_ = 0, moe_sum_ = 0, spread_r_ = 0, spread_t_ = 0;
   double requests_ns_ = 0, tokens_ns_ = 0, rank_ns_ = 0, mix_sum_ = 0;
   double decode_tokens_ = 0, prefill_work_ns_ = 0;

@@ -224,9 +224,7 @@ int Fleet::push_engine(const SimRequest& r, double work_ns, int64_t start, doubl
 
 // The tokens a request has had are part of its prompt elsewhere.
 void Fleet::take_with(Live* l) {
-  const int64_t steps = groups_[at(l->group)].step - l->begin_step;
-  const int64_t done = 1 + static_cast<int64_t>(static_cast<double>(steps) * static_cast<double>(l->pace));
-  const int64_t had = std::clamp<int64_t>(done, 0, l->output - 1);
+  const int64_t had = tokens_had(*l);
   l->delivered += static_cast<int32_t>(had);
   l->input += had;
   l->output -= had;
@@ -258,7 +256,6 @@ void Fleet::requeue(uint32_t slot) {
   const int64_t kept =
       std::max<int64_t>(0, std::min(l.position, l.input - config_.cache.replay.cap_tokens()));
   l.position = kept / config_.cache.replay.window_tokens * config_.cache.replay.window_tokens;
-  l.stage = Stage::kWaiting;
   l.engine = l.rank = -1;
   l.ready_ns = now_;
   l.prefilled = l.begun = false;
@@ -270,19 +267,29 @@ void Fleet::requeue(uint32_t slot) {
   }
   if (decoded) out_.most_moved_rows = std::max(out_.most_moved_rows, l.input - l.position);
   l.work_ns = l.unbooked_ns = policy::rows_cost_ns(config_.prefill, l.input - l.position, l.position);
+  line_up(slot, -1, 1);
+}
+
+// In the line of its length, to be pulled, or to `chosen`, or to whoever has least to do if that is not open.
+// Who pulls is asked by the caller.
+void Fleet::line_up(uint32_t slot, int chosen, int priority) {
+  Live& l = live_[slot];
+  l.stage = Stage::kWaiting;
   ++waiting_;
   policy::apply(&prefill_,
                 policy::PrefillArrived{policy::SeqId{(uint64_t{l.generation} << 32) | slot}, slot,
-                                       policy::TenantId{l.tenant}, 1, 1, now_, l.input, l.work_ns});
+                                       policy::TenantId{l.tenant}, 1, priority, now_, l.input, l.work_ns});
   if (prefill_.config.rule == policy::PrefillRule::kPull) return;
-  std::vector<policy::PushOffer> offers(engines_.size(), policy::PushOffer{l.work_ns, 0});
-  const int engine = policy::decide_push(prefill_, offers);
-  if (engine < 0) {
+  if (chosen < 0 || !engines_[at(chosen)].up || engines_[at(chosen)].draining) {
+    const std::vector<policy::PushOffer> offers(engines_.size(), policy::PushOffer{l.work_ns, 0});
+    chosen = policy::decide_push(prefill_, offers);
+  }
+  if (chosen < 0) {
     stranded_.emplace_back(slot, l.generation);
     return;
   }
-  assign(engine, slot);
-  if (!engines_[at(engine)].stepping) start_prefill(engine);
+  assign(chosen, slot);
+  if (!engines_[at(chosen)].stepping) start_prefill(chosen);
 }
 
 }  // namespace deepinfer::sim

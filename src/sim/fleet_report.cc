@@ -51,6 +51,10 @@ std::vector<Row> rows(const FleetReport& report) {
   row("per token, p50 / p90 / p99 / most", times(r.tpot_ns, 1e6, "ms"), "after the first");
   row("whole request, p50 / p90 / p99 / most", times(r.e2e_ns, 1e9, "s"));
   row("wait for an engine, p50 / p90 / p99 / most", times(r.queue_ns, 1e9, "s"));
+  if (r.images > 0)
+    row("images encoded, p50 / p90 / p99 / most", times(r.vision_ns, 1e9, "s"),
+        fmt::format("{} images, {} patches/s, GPUs in use {}", pretty(static_cast<double>(r.images)),
+                    pretty(static_cast<double>(r.patches) / s), percent(r.vision_busy)));
   row("prefix from the store, p50 / p90 / p99 / most", times(r.fetch_ns, 1e6, "ms"));
   row("output", fmt::format("{} tokens/s", pretty(r.output_per_s)), "all generated, delivered or not");
   row("input", fmt::format("{} tokens/s", pretty(static_cast<double>(r.input_tokens) / s)), "logical");
@@ -61,6 +65,10 @@ std::vector<Row> rows(const FleetReport& report) {
   row("prefill load", percent(r.prefill_load), "predicted work per rank and second");
   row("prefill in a step", percent(r.prefill_busy));
   row("decode in a step", percent(r.decode_busy));
+  row("tokens per request and step", fmt::format("{:.3f}", r.tokens_per_step),
+      fmt::format("{:.3f} drafts verified, {}", r.drafts_per_step,
+                  r.budgets > 0 ? fmt::format("{} budgets decided", pretty(static_cast<double>(r.budgets)))
+                                : std::string("none decided")));
   row("requests per decode rank", fmt::format("{:.2f}", r.mean_requests),
       fmt::format("largest over mean {:.3f}", r.requests_spread));
   row("tokens per decode rank", pretty(r.mean_tokens),
@@ -222,8 +230,16 @@ json report_json(const FleetReport& report) {
               {"tokens_per_rank", r.mean_tokens},
               {"requests_spread", r.requests_spread},
               {"tokens_spread", r.tokens_spread},
+              {"tokens_per_step", r.tokens_per_step},
+              {"drafts_per_step", r.drafts_per_step},
+              {"budgets", r.budgets},
               {"step_balance", r.step_balance},
               {"moe_lb", r.moe_lb}}},
+            {"vision",
+             {{"images", r.images},
+              {"patches", r.patches},
+              {"busy", r.vision_busy},
+              {"encoded_s", times_json(r.vision_ns, 1e9)}}},
             {"balanced", {{"eta", r.eta}, {"time", r.eta_time}, {"step", r.eta_step}, {"mix", r.eta_mix}}},
             {"cost",
              {{"usd_per_million_good_outputs", r.usd_per_million_output},
@@ -248,7 +264,9 @@ json report_json(const FleetReport& report) {
   }
   if (!r.series.empty()) {
     j["autoscaler_advice"] = {{"prefill_engines", r.series.back().prefill_advice},
-                              {"decode_groups", r.series.back().decode_advice}};
+                              {"decode_groups", r.series.back().decode_advice},
+                              {"vision_machines", r.series.back().vision_advice},
+                              {"store_nodes", r.series.back().store_advice}};
   }
   if (!report.day.windows.empty()) {
     const DayResult& d = report.day;

@@ -140,6 +140,11 @@ bool Workload::next(SimRequest* out) {
   out->output_tokens = t.output;
   out->tenant = kind.mix.tenant;
   out->home = random_.bits();
+  if (config_.image_share > 0 && random_.unit() < config_.image_share) {
+    out->images = static_cast<int>(random_.in(1, 4));
+    // The smallest and the largest image of the model: 39 x 39 patches, 1,024 tokens of nine.
+    for (int i = 0; i < out->images; ++i) out->patches[i] = random_.in(1521, 9216);
+  }
   // The shared beginning is used all the time and never expires.
   out->stored_tokens = t.system;
   if (t.first) return true;

@@ -35,6 +35,7 @@ struct WorkloadConfig {
   // What the store can hold; 0: everything until its time is over. When it is full, what was used longest ago
   // goes: a prefix is kept for the time in which a store that size turns over once.
   double capacity_bytes = 0;
+  double image_share = 0;  // of the requests bring new images, one to four (generators)
   double kv_bytes_per_token = 890;
 };
 SessionMix agent_mix();
@@ -51,6 +52,8 @@ struct SimRequest {
   int64_t gap_ns = 0;           // since the prefix was last used
   uint32_t tenant = 0;
   uint64_t home = 0;  // decides which nodes and which engine served it last
+  int images = 0;     // new ones, with their patches
+  int64_t patches[4] = {0, 0, 0, 0};
 };
 
 class Workload {

@@ -238,7 +238,7 @@ TEST(SimulatedEngine, CostsAreThoseTheStepsShowed) {
               1e-3 * policy::predict_ns(truth, probe));
   const auto j = costs_json(fit);
   const double one = j["decode"]["fixed_ns"].get<double>() - fit.host_ns +
-                     j["decode"]["per_request_ns"].get<double>() +
+                     j["decode"]["per_row_ns"].get<double>() +
                      300 * j["decode"]["per_token_ns"].get<double>();
   policy::CostSample row;
   policy::add_rows(&row, 1, 300, 1);

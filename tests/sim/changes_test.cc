@@ -3,37 +3,19 @@
 // 14.2, 14.5).
 #include <gtest/gtest.h>
 
-#include "sim/fleet.h"
+#include "fleet_fixture.h"
 
 namespace deepinfer::sim {
 namespace {
 
+// Long enough for what changes, with instances that come and go within seconds.
 FleetConfig fleet_of(uint64_t seed = 1) {
-  FleetConfig c;
-  c.seed = seed;
+  FleetConfig c = small_fleet(seed);
   c.warmup_s = 1;
   c.measure_s = 12;
-  c.prefill_engines = 4;
   c.decode_groups = 3;
-  c.decode_ranks = 8;
-  c.moe_lb = 1.08;
-  c.decode_tokens_per_rank = 8'000'000;
-  c.start_s = 2;
-  c.drain_grace_s = 2;
+  c.start_s = c.drain_grace_s = 2;
   return c;
-}
-
-WorkloadConfig work(double rate) {
-  WorkloadConfig w;
-  w.mix = {agent_mix(), chat_mix()};
-  w.requests_per_s = rate;
-  w.sessions = 60;
-  return w;
-}
-
-FleetResult run(const FleetConfig& c, const WorkloadConfig& w) {
-  Workload workload(w, c.seed, 0);
-  return run_fleet(c, &workload);
 }
 
 constexpr auto kDecode = policy::EngineRole::kDecode;
@@ -125,10 +107,7 @@ TEST(Autoscale, ThePoolsFollowTheLoadAndComeBack) {
   for (int ms = 0; ms < 115'000; ms += ms > 20'000 && ms < 45'000 ? 25 : 400)
     csv += fmt::format("{},24000,20\n", ms);
   const Trace trace = parse_trace(csv, "t").value();
-  auto go = [&] {
-    Workload w(&trace, 3600, 3600, 1);
-    return run_fleet(c, &w);
-  };
+  auto go = [&] { return run(c, trace); };
   const FleetResult scaled = go();
   ASSERT_EQ(scaled.broken, "");
   EXPECT_GT(scaled.scaled_up, 1);

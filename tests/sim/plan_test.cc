@@ -16,7 +16,7 @@ PlanConfig small_plan() {
   p.fleet.decode_ranks = 4;
   p.fleet.moe_lb = 1.08;
   p.fleet.ttft_slo_s = 2.5;
-  p.fleet.tpot_slo_ms = 6;
+  p.fleet.tpot_slo_ms = 12;
   p.workload.mix = {agent_mix()};
   p.workload.requests_per_s = 200;
   p.workload.sessions = 40;
