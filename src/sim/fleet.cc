@@ -438,7 +438,7 @@ void Fleet::finish(FleetResult* out) {
       check(e.total_ns < 1e3 && e.requests == 0, "quotas return");
     check(policy::queued_ns(prefill_) == 0, "lines are empty");
     for (const Group& g : groups_)
-      for (const Verifying& v : g.verifying) check(v.members.empty(), "ranks are empty");
+      for (const policy::RankLoad& r : g.ranks) check(r.requests == 0 && r.tokens == 0, "ranks are empty");
     for (const policy::VisionMachine& m : vision_.machines)
       for (int64_t p : m.patches_in_flight) check(p == 0, "patches in flight return");
   } else {

@@ -81,7 +81,7 @@ struct FleetConfig {
   policy::DecodeConfig decode_balancer;
   DecodeCost decode;
   VerifyConfig verify;
-  int verify_every = 256;  // steps until a rank's budget is decided again, unless its requests changed before
+  int verify_every = 64;  // steps until a budget is decided again
   int64_t decode_tokens_per_rank = 40'000'000;
   double moe_lb = 0;  // slowest over mean rank; 0: measured from expert placement on synthetic loads
   StoreConfig store;

@@ -117,7 +117,11 @@ void Fleet::fail_decode(int group) {
   g.active = g.tokens = 0;
   g.pace = 0;
   g.ranks.assign(g.ranks.size(), {});
-  g.verifying.assign(g.verifying.size(), {});
+  // What was gained per step counts on: requests that are moved look at it.
+  for (Verifying& v : g.verifying) {
+    v.count = {};
+    v.rows = 0;
+  }
   offer_work();
 }
 

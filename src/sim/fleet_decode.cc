@@ -127,7 +127,7 @@ void Fleet::start_decode(int group) {
   const size_t gpus = static_cast<size_t>(g.instance.gpus);
   for (size_t i = 0; i < gpus; ++i) {
     const policy::RankLoad& r = g.ranks[i];
-    if (budget_is_due(g, i)) decide_drafts(group, i);
+    follow_budget(group, i);
     const double cost = verify_.step_ns(g.verifying[i].rows, static_cast<double>(r.tokens));
     rows += g.verifying[i].rows;
     slowest = std::max(slowest, cost);
@@ -170,9 +170,7 @@ void Fleet::end_decode(int group) {
     const Ending e = g.endings.top();
     g.endings.pop();
     if (!g.endings.empty()) __builtin_prefetch(&live_[g.endings.top().slot]);
-    // Whose budget has changed since ends at another step.
-    const Live& l = live_[e.slot];
-    if (l.generation == e.generation && l.end_step == e.step) complete(e.slot);
+    if (live_[e.slot].generation == e.generation && has_all_tokens(e.slot)) complete(e.slot);
   }
   if (g.draining) advance_drain(true, group);
   place(group);

@@ -1,6 +1,7 @@
 // The state of one run of the fleet. Private to the room.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <queue>
@@ -50,12 +51,11 @@ struct Live {
   bool begun = false;     // a chunk of its prompt was planned here
   int32_t delivered = 0;  // tokens of earlier attempts, part of `input` now
   int32_t asked = 0;      // tokens in all
-  // While it decodes: what it verifies and gains per step, since begin_step of the group; what it gained
-  // before; when it ends.
+  // While it decodes: of what kind it is, how many tokens it has to be expected to gain, and what its kind
+  // had gained on its rank when it joined.
   uint8_t kind = 0;
-  float luck = 0, pace = 0, drafts = 0, done = 0, demand = 0;
-  uint32_t place = 0;  // among its rank's requests
-  int64_t begin_step = 0, end_step = 0;
+  float demand = 0;
+  double gained_before = 0;
   int64_t moved_ns = 0;  // it stopped decoding somewhere else; 0: it did not
   policy::ControlState control;
   policy::SourceState source;
@@ -96,17 +96,26 @@ struct Ending {
   uint32_t slot = 0, generation = 0;
   bool operator>(const Ending& o) const { return step != o.step ? step > o.step : slot > o.slot; }
 };
-// What a decode rank verifies.
+// What a decode rank verifies, and what its requests have gained by it, by kind.
 struct Verifying {
-  std::vector<uint32_t> members;  // slots
+  std::array<int32_t, VerifyModel::kKinds> count{};
+  std::array<double, VerifyModel::kKinds> gained{};  // of one request since the start, until since_step
   VerifyModel::Plan plan;
+  int64_t since_step = 0;  // of the group: the plan holds since
+  size_t bucket = 0;       // whose budget it follows
+  int64_t decided_step = -1;
   double rows = 0;  // of a step
+};
+struct Budget {
+  VerifyModel::Plan plan;
+  int64_t decided_step = -1;
 };
 struct Group : Instance {
   std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
   int64_t step = 0, active = 0, tokens = 0;
   std::vector<policy::RankLoad> ranks;  // what really decodes, without what is only booked
   std::vector<Verifying> verifying;     // by rank
+  std::vector<Budget> budgets;          // by number of requests
   double pace = 0;                      // tokens of all its requests per step
   bool spare = false;
   policy::InstanceState instance;  // its GPUs
@@ -200,10 +209,11 @@ class Fleet {
   // fleet_verify.cc
   void enter_rank(uint32_t slot);
   void leave_rank(uint32_t slot);
-  bool budget_is_due(const Group& g, size_t rank) const;
-  void decide_drafts(int group, size_t rank);
-  void set_pace(uint32_t slot);
+  double expected(const Verifying& v, uint8_t kind, int64_t step) const;
+  void schedule_end(uint32_t slot, int64_t from);
+  bool has_all_tokens(uint32_t slot);
   int64_t tokens_had(const Live& l) const;
+  void follow_budget(int group, size_t rank, int first = -1);
 
   // fleet_vision.cc
   int64_t encode_ns(int64_t patches) const;

@@ -9,6 +9,8 @@ using policy::PullReason;
 
 namespace {
 
+constexpr size_t kReach = 64;  // requests of a rank looked at per step
+
 size_t at(int i) {
   return static_cast<size_t>(i);
 }
@@ -101,8 +103,7 @@ double Fleet::plan_rank(int engine, int rank_index) {
   const double budget = static_cast<double>(config_.batch_budget_ns) - config_.prefill.e;
   double used = 0;
   bool long_ready = false;
-  constexpr size_t kLook = 64;  // requests of a rank looked at per step
-  const size_t n = std::min(kLook, rank.queue.size());
+  const size_t n = std::min(kReach, rank.queue.size());
   uint64_t taken = 0;
   auto is_short = [&](const Live& l) {
     return l.tier <= 1 && policy::rows_cost_ns(config_.prefill, l.input - l.position, l.position) <=
@@ -138,7 +139,8 @@ void Fleet::start_prefill(int engine) {
     // Nothing is ready. Prefixes may be on their way: come back with the first.
     int64_t ready = INT64_MAX;
     for (const EngineRank& r : e.ranks) {
-      for (uint32_t slot : r.queue) ready = std::min(ready, live_[slot].ready_ns);
+      for (size_t i = 0; i < std::min(kReach, r.queue.size()); ++i)
+        ready = std::min(ready, live_[r.queue[i]].ready_ns);
     }
     if (ready != INT64_MAX && (e.wake_ns <= now_ || ready < e.wake_ns)) {
       e.wake_ns = ready;

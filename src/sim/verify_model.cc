@@ -82,7 +82,6 @@ std::vector<int> VerifyModel::lengths(std::span<const uint8_t> kinds, int64_t to
 
 VerifyModel::Plan VerifyModel::decide(std::span<const uint8_t> kinds, int64_t tokens) const {
   Plan plan;
-  plan.requests = static_cast<int64_t>(kinds.size());
   const std::vector<int> chosen = lengths(kinds, tokens);
   std::array<int, kKinds> count{};
   double most_survival =
@@ -106,10 +105,13 @@ VerifyModel::Plan VerifyModel::decide(std::span<const uint8_t> kinds, int64_t to
     for (int k = 0; k < config_.drafts; ++k)
       pace += survival(kind, k) * std::clamp(static_cast<double>(drafts) - k, 0.0, 1.0);
     plan.pace[at(kind)] = static_cast<float>(pace);
+    plan.deviation[at(kind)] =
+        static_cast<float>(std::sqrt(variance(kind, static_cast<double>(drafts)) / pace));
   }
   return plan;
 }
 
+// Of the tokens of one step.
 double VerifyModel::variance(int kind, double drafts) const {
   // The number accepted is the number of survivors: E[N^2] is the sum of (2k - 1) S_k.
   double first = 0, second = 0;

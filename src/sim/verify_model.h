@@ -49,12 +49,10 @@ class VerifyModel {
   // What is decided for a rank; by kind, the mean over its requests of that kind.
   struct Plan {
     std::array<float, kKinds> drafts{}, pace{};  // verified; tokens per step, the model's own among them
-    int64_t requests = 0;                        // it was decided for
+    std::array<float, kKinds> deviation{};  // of the tokens of a run of steps, over the root of its tokens
   };
   // `kinds`: of the rank's requests. `tokens`: what they hold together.
   Plan decide(std::span<const uint8_t> kinds, int64_t tokens) const;
-  // Of the tokens of one step of a kind that verifies so many drafts.
-  double variance(int kind, double drafts) const;
   double step_ns(double rows, double tokens) const { return factor_ * cost_.step_ns(rows, tokens); }
   // Tokens per second of a rank on which so many requests are evenly mixed.
   double balanced_per_s(double requests, double tokens) const;
@@ -63,6 +61,7 @@ class VerifyModel {
   }
 
  private:
+  double variance(int kind, double drafts) const;
   std::vector<int> lengths(std::span<const uint8_t> kinds, int64_t tokens) const;
 
   VerifyConfig config_;

@@ -40,7 +40,7 @@ void add_change(Bytes* b, sim::FleetConfig* c) {
                back = 0.125 * static_cast<double>(b->in(1, 20));
   const int engine = static_cast<int>(b->in(0, c->prefill_engines - 1)),
             group = static_cast<int>(b->in(0, c->decode_groups - 1));
-  switch (b->in(0, 6)) {
+  switch (b->in(0, 7)) {
     case 0:
       c->drains.push_back({policy::EngineRole::kDecode, group, at, back});
       break;
@@ -58,6 +58,10 @@ void add_change(Bytes* b, sim::FleetConfig* c) {
       break;
     case 5:
       c->failures.push_back({What::kDecodeGroup, group, at, back});
+      break;
+    case 6:
+      c->failures.push_back(
+          {What::kVisionMachine, static_cast<int>(b->in(0, c->vision.machines - 1)), at, back});
       break;
     default:
       c->failures.push_back({What::kStoreNode, static_cast<int>(b->in(0, 11)), at, back});
@@ -89,6 +93,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   c.start_s = 0.25 * static_cast<double>(b.in(0, 6));
   c.cancel_share = 0.25 * static_cast<double>(b.in(0, 2));
   c.cancel_after_s = 0.3;
+  c.vision.machines = static_cast<int>(b.in(1, 3));
+  c.vision.gpus = static_cast<int>(b.in(1, 3));
+  c.verify.mode = static_cast<policy::SpeculationMode>(b.in(0, 3));
+  c.verify.fixed = static_cast<int>(b.in(0, 5));
+  c.verify_every = static_cast<int>(b.in(1, 64));
   if (b.in(0, 3) == 0) c.autoscale = {true, 1, 1, 0.5, 1};
   for (int64_t n = b.in(0, 6); n > 0; --n) add_change(&b, &c);
   DI_CHECK(sim::validate(c).ok(), "a fleet that can run");
@@ -105,8 +114,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       trace.ids.push_back(static_cast<uint64_t>(b.in(0, 3)) * 100 + i);
     trace.requests.push_back(r);
   }
-  sim::Workload work(&trace, 3600, 60, 1, b.in(0, 1) * 20);
-  const sim::FleetResult r = sim::run_fleet(c, &work);
+  // Half of the runs: sessions with images instead of the bytes' own requests.
+  sim::Workload traced(&trace, 3600, 60, 1, b.in(0, 1) * 20);
+  sim::WorkloadConfig generated;
+  generated.mix = {sim::chat_mix()};
+  generated.sessions = 5;
+  generated.image_share = 0.5;
+  generated.requests_per_s = 20;
+  sim::Workload sessions(generated, c.seed, 0);
+  const sim::FleetResult r = sim::run_fleet(c, c.seed % 2 == 0 ? &traced : &sessions);
   DI_CHECK(r.broken.empty(), r.broken);
   DI_CHECK(r.completed + r.refused + r.cancelled <= r.arrived, "nobody ends twice");
   return 0;

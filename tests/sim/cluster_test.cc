@@ -30,7 +30,8 @@ TEST(Cluster, ReadingAAndAboutFourFifthsOfBalanced) {
   EXPECT_LE(joint.eta.mean, 0.85);
   day.fleet.decode_balancer.rule = policy::DecodeRule::kRoundRobin;
   const DayResult robin = run_day(day);
-  EXPECT_LT(robin.eta.mean, joint.eta.mean - 0.01);
+  // By less than before budgets: a rank with more requests verifies fewer drafts, so that steps stay alike.
+  EXPECT_LT(robin.eta.mean, joint.eta.mean - 0.003);
   EXPECT_EQ(run_day(cluster_day(1, 1, 2)).total.log_hash, run_day(cluster_day(1, 1, 2)).total.log_hash);
 }
 
