@@ -380,16 +380,6 @@ void Fleet::sample() {
   if (more_ || in_fleet_ > 0) events_.push(now_ + ns(config_.sample_interval_s), kSample, 0);
 }
 
-namespace {
-
-// A request that is next is most likely not in any cache: it is fetched while the event before it is served.
-void prefetch(const Live* l) {
-  const char* p = reinterpret_cast<const char*>(l);
-  for (size_t i = 0; i < sizeof(Live); i += 64) __builtin_prefetch(p + i);
-}
-
-}  // namespace
-
 FleetResult Fleet::run() {
   schedule_arrival();
   for (size_t i = 0; i < config_.failures.size(); ++i) {
@@ -412,7 +402,7 @@ FleetResult Fleet::run() {
     hash = (hash ^ static_cast<uint64_t>(e.at_ns)) * 0x100000001b3ull;
     hash = (hash ^ (uint64_t{e.kind} << 32 | e.who)) * 0x100000001b3ull;
     if (!ended_ && now_ >= end_ns_) ended_ = true;
-    if (!events_.empty() && events_.peek().kind == kHandOff) prefetch(&live_[events_.peek().who]);
+    if (!events_.empty() && events_.peek().kind == kHandOff) prefetch(live_[events_.peek().who]);
     handle(e);
     out_.events += e.kind <= kDecodeStep && e.kind != kPrefillWake;
   }

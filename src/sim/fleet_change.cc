@@ -101,7 +101,7 @@ void Fleet::fail_decode(int group) {
   ++g.generation;
   ++g.life;
   policy::apply(&decode_, policy::DecodeGroupOpened{group, false});
-  g.endings = {};
+  g.endings.clear();
   for (uint32_t slot = 0; slot < live_.size(); ++slot) {
     Live& l = live_[slot];
     if (l.group != group || l.stage == Stage::kNone) continue;
@@ -296,7 +296,7 @@ void Fleet::gone(bool decode, int i) {
   ++out_.drained;
   if (decode) {
     ++groups_[at(i)].generation;
-    groups_[at(i)].endings = {};
+    groups_[at(i)].endings.clear();
     check(groups_[at(i)].active == 0, "who is gone has nothing left");
   } else {
     ++engines_[at(i)].generation;

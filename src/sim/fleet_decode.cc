@@ -166,10 +166,10 @@ void Fleet::end_decode(int group) {
     busy_decode_ns_ += part;
     decode_tokens_ += g.pace * part / static_cast<double>(std::max<int64_t>(1, now_ - g.step_began_ns));
   }
-  while (!g.endings.empty() && g.endings.top().step <= g.step) {
-    const Ending e = g.endings.top();
-    g.endings.pop();
-    if (!g.endings.empty()) __builtin_prefetch(&live_[g.endings.top().slot]);
+  g.endings.take(g.step, &ending_);
+  for (size_t i = 0; i < ending_.size(); ++i) {
+    if (i + 1 < ending_.size()) prefetch(live_[ending_[i + 1].slot]);
+    const Ending e = ending_[i];
     if (live_[e.slot].generation == e.generation && has_all_tokens(e.slot)) complete(e.slot);
   }
   if (g.draining) advance_drain(true, group);

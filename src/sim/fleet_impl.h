@@ -4,7 +4,6 @@
 #include <array>
 #include <deque>
 #include <map>
-#include <queue>
 #include <utility>
 #include <vector>
 
@@ -62,6 +61,12 @@ struct Live {
   policy::DestinationState destination;
 };
 
+// A request that is next is most likely not in any cache: it is fetched while the one before it is served.
+inline void prefetch(const Live& l) {
+  const char* p = reinterpret_cast<const char*>(&l);
+  for (size_t i = 0; i < sizeof(Live); i += 64) __builtin_prefetch(p + i);
+}
+
 struct Chunk {
   uint32_t slot = 0, generation = 0;
   int64_t rows = 0;
@@ -94,7 +99,27 @@ struct Engine : Instance {
 struct Ending {
   int64_t step = 0;
   uint32_t slot = 0, generation = 0;
-  bool operator>(const Ending& o) const { return step != o.step ? step > o.step : slot > o.slot; }
+};
+// Who is to be looked at when a step of a group ends: a ring of steps, so that nothing is sorted.
+class Endings {
+ public:
+  void push(const Ending& e) { ring_[place(e.step)].push_back(e); }
+  void clear() {
+    for (std::vector<Ending>& list : ring_) list.clear();
+  }
+  // Those of `step`, in the order they came; later rounds of the ring stay.
+  void take(int64_t step, std::vector<Ending>* out) {
+    out->clear();
+    std::vector<Ending>& list = ring_[place(step)];
+    size_t kept = 0;
+    for (const Ending& e : list) (e.step == step) ? out->push_back(e) : void(list[kept++] = e);
+    list.resize(kept);
+  }
+
+ private:
+  static constexpr size_t kSteps = 512;
+  static size_t place(int64_t step) { return static_cast<size_t>(step) % kSteps; }
+  std::vector<std::vector<Ending>> ring_{kSteps};
 };
 // What a decode rank verifies, and what its requests have gained by it, by kind.
 struct Verifying {
@@ -111,7 +136,7 @@ struct Budget {
   int64_t decided_step = -1;
 };
 struct Group : Instance {
-  std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
+  Endings endings;
   int64_t step = 0, active = 0, tokens = 0;
   std::vector<policy::RankLoad> ranks;  // what really decodes, without what is only booked
   std::vector<Verifying> verifying;     // by rank
@@ -250,6 +275,7 @@ class Fleet {
   std::vector<uint32_t> free_images_;
   std::map<uint32_t, Seeing> seeing_;  // by slot
   std::vector<uint8_t> kinds_;         // lent to a decision
+  std::vector<Ending> ending_;         // lent to a step that ends
   double store_looked_bytes_ = 0;      // read when the autoscaler looked last
   SimRequest next_;
   bool more_ = false, ended_ = false;
