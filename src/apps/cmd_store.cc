@@ -22,7 +22,7 @@ struct Options {
   std::vector<std::string> dirs;
   int64_t data_parts = 10, parity_parts = 2;
   bool json = false;
-  int64_t limit = 50, bytes = -1, objects = 4000, rounds = 3, index = 1'000'000, payload = 113'920;
+  int64_t limit = 50, bytes = -1, objects = 4000, rounds = 3, index = 1'000'000, payload = 113'920, depth = 0;
   double rate_mb_s = 0, wait_s = 31;
 };
 
@@ -167,13 +167,15 @@ int run_repair(const Options& o) {
 
 int run_carry(const Options& o, bool out) {
   const char* what = out ? "export" : "import";
+  // Before a directory is made for what is no export.
+  if (Status s = out ? Status() : store::check_export_file(o.file); !s.ok()) return fail(what, s);
   auto s = open(o, !out, !out);
   if (!s.ok()) return fail(what, s.status());
   auto r =
       out ? store::export_objects(s->get(), o.file) : store::import_objects(s->get(), o.file, (*s)->now_s());
   if (!r.ok()) return fail(what, r.status());
   show(o, {{"objects", r->objects}, {"bytes", r->bytes}, {"refused", r->refused}, {"damaged", r->damaged}});
-  return 0;
+  return r->damaged == 0 ? 0 : 1;
 }
 
 int run_bench(const Options& o) {
@@ -182,12 +184,16 @@ int run_bench(const Options& o) {
   b.rounds = static_cast<int>(o.rounds);
   b.index_objects = o.index;
   b.payload_bytes = o.payload;
+  b.read_depth = static_cast<int>(o.depth);
   auto r = store::bench_store(o.dir, b);
   if (!r.ok()) return fail("bench", r.status());
+  ordered_json raw = ordered_json::object();
+  for (auto [depth, mb_s] : r->raw_by_depth) raw[std::to_string(depth)] = mb_s;
   show(o, {{"read_share_of_raw", r->read_share_of_raw},
            {"read_mb_s", r->read_mb_s},
            {"raw_mb_s", r->raw_mb_s},
            {"raw_depth", r->raw_depth},
+           {"raw_mb_s_by_depth", raw},
            {"put_mb_s", r->put_mb_s},
            {"match_us", {{"p50", r->match_p50_us}, {"p99", r->match_p99_us}}},
            {"index_bytes_per_block", r->index_bytes_per_block},
@@ -208,6 +214,8 @@ int run_rebuild(const Options& o) {
   c.m = static_cast<int>(o.parity_parts);
   auto s = store::CodedStore::open(c);
   if (!s.ok()) return fail("rebuild", s.status());
+  for (const std::string& why : (*s)->down())
+    fmt::print(stderr, "deepinfer store rebuild: left out: {}\n", why);
   store::CodedRepair r = (*s)->repair();
   (*s)->flush();
   show(o, {{"objects", r.objects},
@@ -278,6 +286,8 @@ void add_store(Program& program) {
   bench->add_option("--objects", o->objects, "Objects written and read")->check(CLI::PositiveNumber);
   bench->add_option("--object-bytes", o->payload, "Size of one")
       ->check(CLI::Range(int64_t{1}, store::kMaxPayloadBytes));
+  bench->add_option("--depth", o->depth, "Reads at a time through the store (default: as in the server)")
+      ->check(CLI::Range(1, 4096));
   bench->add_option("--rounds", o->rounds, "Rounds over the queue depths")->check(CLI::PositiveNumber);
   bench->add_option("--index", o->index, "Blocks in the index of the match bench")
       ->check(CLI::PositiveNumber);

@@ -53,8 +53,8 @@ std::vector<TokenLogprob> to_edge(std::vector<TokenEvent> tokens) {
 GenerationEvent to_edge(EngineEvent&& e) {
   GenerationEvent g;
   g.choice = e.choice;
-  g.usage = {e.usage.prompt_tokens,  e.usage.cached_tokens,   e.usage.output_tokens,
-             e.usage.drafted_tokens, e.usage.accepted_tokens, e.usage.preemptions};
+  g.usage = {e.usage.prompt_tokens,   e.usage.cached_tokens, e.usage.output_tokens, e.usage.drafted_tokens,
+             e.usage.accepted_tokens, e.usage.preemptions,   e.usage.store_tokens};
   switch (e.kind) {
     case EngineEvent::Kind::kStarted:
       g.kind = GenerationEvent::Kind::kStarted;
@@ -225,9 +225,15 @@ EngineView EngineGenerator::view() const {
                                          {"store_tokens", s.store_tokens},
                                          {"store_loaded_blocks", s.store_blocks},
                                          {"store_loaded_windows", s.store_windows},
-                                         {"store_put_refusals", s.store_put_refusals}});
+                                         {"store_puts", s.store_puts},
+                                         {"store_put_refusals", s.store_put_refusals},
+                                         {"store_warm_blocks", s.store_warm_blocks},
+                                         {"store_warm_windows", s.store_warm_windows},
+                                         {"store_lost_tokens", s.store_lost_tokens},
+                                         {"store_stall_ns", s.store_stall_ns}});
     v.counters.insert(v.counters.end(), s.store.counters.begin(), s.store.counters.end());
     v.gauges.insert(v.gauges.end(), s.store.gauges.begin(), s.store.gauges.end());
+    v.store_trouble = s.store.trouble;
   }
   std::lock_guard lock(mutex_);
   v.busy_ns = busy_since_ns_ > 0 ? std::max<int64_t>(1, deepinfer::now_ns() - busy_since_ns_) : 0;

@@ -44,6 +44,7 @@ StoreOptions store_options(const ServeConfig& c) {
   s.paths = c.store;
   s.k = static_cast<int>(c.store_data_parts);
   s.m = static_cast<int>(c.store_parity_parts);
+  s.each.limit_bytes_per_s = c.store_limit_mb_s * 1'000'000;
   policy::RetentionRules& r = s.each.retention;
   r.quota_bytes = c.store_bytes / static_cast<int64_t>(c.store.size());
   r.chat_ttl_s = c.store_chat_ttl_s;
@@ -115,12 +116,16 @@ Result<ServedModel> open_engine(const ServeConfig& c,
     DI_ASSIGN(owned->store, open_prefix_store(store_options(c)));
     e.store = owned->store.prefix.get();
     e.store_late = c.store_write == "back";
+    e.store_warm_ns = c.store_warm_ms * 1'000'000;
     DI_ASSIGN(e.tokenizer_digest, tokenizer_digest(owned->model.dir));
     progress(owned->store.notice);
   }
   DI_ASSIGN(out.engine,
             make_engine(owned->model.weights.get(), owned->pool.get(), e, [] { return now_ns(); }));
   const EngineStats s = out.engine->stats();
+  if (s.store_warm_blocks > 0)
+    progress(fmt::format("{} blocks and {} windows brought in from the store", s.store_warm_blocks,
+                         s.store_warm_windows));
   progress(fmt::format("engine ready after {:.1f} s: {} threads, context {} tokens, cache for {} tokens",
                        static_cast<double>(now_ns() - begin) / 1e9, owned->pool->threads(),
                        out.engine->context_tokens(), s.blocks_total * kBlockTokens));

@@ -123,6 +123,10 @@ void describe_store(Describer& d) {
       .choices = {"through", "back"};
   d("store_bytes", &C::store_bytes,
     "bytes this process may keep there; the least recently used go first; 0: no limit");
+  d("store_warm_ms", &C::store_warm_ms,
+    "milliseconds for reading what was used last into memory before the start; 0: nothing is read");
+  d("store_limit_mb_s", &C::store_limit_mb_s,
+    "megabytes per second that are read there, and that are written, at most; 0: no limit");
   d("store_chat_ttl_s", &C::store_chat_ttl_s, "seconds that a chat's prefix lives after its last use");
   d("store_agent_ttl_s", &C::store_agent_ttl_s, "the same of requests that offer tools");
 }
@@ -270,6 +274,10 @@ Status validate(const ServeConfig& c) {
   if (c.max_queue_s > 1e6) return bad("max_queue_s", "must be in [0, 1000000]");
   if (c.store_data_parts < 1 || c.store_parity_parts < 1 || c.store_data_parts + c.store_parity_parts > 255)
     return bad("store_*_parts", "must be at least 1 and together at most 255");
+  if (c.store_warm_ms < 0 || c.store_warm_ms > 600'000)
+    return bad("store_warm_ms", "must be between 0 and 600,000");
+  if (c.store_limit_mb_s < 0 || c.store_limit_mb_s > 1'000'000)
+    return bad("store_limit_mb_s", "must be between 0 and 1,000,000");
   if (c.store_chat_ttl_s < 1 || c.store_agent_ttl_s < 1)
     return bad("store_*_ttl_s", "must be at least 1 second");
   if (c.max_choices < 1 || c.max_choices > 1024) return bad("max_choices", "must be in [1, 1024]");

@@ -2,6 +2,8 @@
 #include "apps/store_prefix.h"
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 
 #include "host/clock.h"
 
@@ -185,6 +187,38 @@ bool StorePrefix::put(const StoreWrite& w, std::span<const uint8_t> bytes) {
   return true;
 }
 
+std::vector<StoreItem> StorePrefix::recent(bool windows, int64_t bytes, int64_t most) {
+  std::vector<StoreItem> out;
+  store::Kind kind = windows ? store::Kind::kWindow : store::Kind::kBlock;
+  for (const store::StoredName& n : store_->recent(kind, bytes, static_cast<size_t>(most)))
+    out.push_back({n.key, n.depth});
+  return out;
+}
+
+std::vector<bool> StorePrefix::read_now(bool windows, std::span<const StoreItem> items,
+                                        std::span<const std::span<uint8_t>> to, int64_t limit_ns) {
+  std::vector<bool> out(items.size());
+  // A fetch ends at the first object that is not there, so they are many.
+  constexpr size_t kAtOnce = 64;
+  int64_t end_ns = now_ns() + limit_ns;
+  for (size_t from = 0; from < items.size() && now_ns() < end_ns; from += kAtOnce) {
+    size_t n = std::min(kAtOnce, items.size() - from);
+    store::Fetch f;
+    for (size_t i = from; i < from + n; ++i)
+      f.parts.push_back({windows ? store::Kind::kWindow : store::Kind::kBlock, items[i].key, to[i]});
+    auto ended = std::make_shared<std::promise<store::FetchOutcome>>();
+    f.done = [ended](const store::FetchOutcome& o) { ended->set_value(o); };
+    std::future<store::FetchOutcome> end = ended->get_future();
+    store::FetchId id = store_->fetch(std::move(f));
+    std::chrono::nanoseconds left(std::max<int64_t>(0, end_ns - now_ns()));
+    if (end.wait_for(left) != std::future_status::ready) store_->cancel(id);
+    store::FetchOutcome o = end.get();
+    if (o.whole == n) measured(o.bytes, o.ns);
+    std::fill_n(out.begin() + static_cast<int64_t>(from), o.whole, true);
+  }
+  return out;
+}
+
 Result<OpenedStore> open_prefix_store(const StoreOptions& options) {
   OpenedStore out;
   int64_t begun = now_ns();
@@ -220,6 +254,8 @@ void StorePrefix::report(StoreFigures* out) const {
                    {"store_fetched_objects", c.fetched_objects},
                    {"store_fetched_bytes", c.fetched_bytes},
                    {"store_fetch_ns", c.fetch_ns},
+                   {"store_first_part_ns", c.first_part_ns},
+                   {"store_cancelled_fetches", c.cancelled_fetches},
                    {"store_short_fetches", c.short_fetches},
                    {"store_late_loads", late_loads_},
                    {"store_integrity_failures", c.integrity_failures},
@@ -236,16 +272,35 @@ void StorePrefix::report(StoreFigures* out) const {
                    {"store_recovered_objects", c.recovered_objects},
                    {"store_adopted_generations", c.adopted_generations},
                    {"store_clock_jumps", c.clock_jumps},
+                   {"store_fenced", c.fenced},
+                   {"store_damaged_entries", c.damaged_entries},
+                   {"store_kept_megabyte_s", c.kept_megabyte_s},
                    {"store_degraded_reads", c.degraded_reads},
                    {"store_hedged_reads", c.hedged_reads},
                    {"store_probes", probes_},
                    {"store_restore_switches", restore_.switches}};
-  out->gauges = {{"store_objects", g.objects},           {"store_blocks", g.blocks},
-                 {"store_windows", g.windows},           {"store_held_bytes", g.held_bytes},
-                 {"store_own_bytes", g.own_bytes},       {"store_quota_bytes", g.quota_bytes},
-                 {"store_index_bytes", g.index_bytes},   {"store_leases", g.leases},
-                 {"store_write_memory", g.write_memory}, {"store_uring", g.uring ? 1 : 0},
-                 {"store_writable", g.writable ? 1 : 0}, {"store_pays", restore_.pays ? 1 : 0}};
+  // How far prompts were known: matches of at most so many blocks.
+  for (int64_t blocks : {0, 1, 3, 15, 63, 255, 1023, 4095})
+    out->counters.push_back(
+        {fmt::format("store_matches_le_{}_blocks", blocks), c.match_length.up_to(blocks)});
+  out->trouble = g.trouble;
+  out->gauges = {{"store_match_p50_ns", c.match_time.quantile(0.5)},
+                 {"store_match_p99_ns", c.match_time.quantile(0.99)},
+                 {"store_generations", g.generations},
+                 {"store_read_queue", g.read_queue},
+                 {"store_gc_age_s", g.gc_age_s},
+                 {"store_objects", g.objects},
+                 {"store_blocks", g.blocks},
+                 {"store_windows", g.windows},
+                 {"store_held_bytes", g.held_bytes},
+                 {"store_own_bytes", g.own_bytes},
+                 {"store_quota_bytes", g.quota_bytes},
+                 {"store_index_bytes", g.index_bytes},
+                 {"store_leases", g.leases},
+                 {"store_write_memory", g.write_memory},
+                 {"store_uring", g.uring ? 1 : 0},
+                 {"store_writable", g.writable ? 1 : 0},
+                 {"store_pays", restore_.pays ? 1 : 0}};
 }
 
 }  // namespace deepinfer

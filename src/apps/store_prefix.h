@@ -28,6 +28,9 @@ class StorePrefix : public PrefixStore {
   int64_t check_deadlines(int64_t now_ns) override;
   bool wants(const StoreWrite& write) override;
   bool put(const StoreWrite& write, std::span<const uint8_t> bytes) override;
+  std::vector<StoreItem> recent(bool windows, int64_t bytes, int64_t most) override;
+  std::vector<bool> read_now(bool windows, std::span<const StoreItem> items,
+                             std::span<const std::span<uint8_t>> to, int64_t limit_ns) override;
   void report(StoreFigures* figures) const override;
 
   // A read of so many bytes took so long: what is quoted from now on follows.

@@ -112,6 +112,8 @@ Json chat_usage(const Usage& u, bool count_reasoning) {
                 {"completion_tokens", u.completion_tokens},
                 {"total_tokens", u.prompt_tokens + u.completion_tokens},
                 {"prompt_tokens_details", {{"cached_tokens", u.cache_hit_tokens}}}};
+  // Which tier they came from, where there is more than one.
+  if (u.store_tokens > 0) usage["prompt_tokens_details"]["store_tokens"] = u.store_tokens;
   if (count_reasoning) usage["completion_tokens_details"] = {{"reasoning_tokens", u.reasoning_tokens}};
   usage["prompt_cache_hit_tokens"] = u.cache_hit_tokens;
   usage["prompt_cache_miss_tokens"] = std::max<int64_t>(0, u.prompt_tokens - u.cache_hit_tokens);

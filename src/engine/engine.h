@@ -121,6 +121,9 @@ struct EngineStats {
   // Of the persistent store: offers and what became of them, and what was given to it.
   int64_t store_offers = 0, store_loads = 0, store_short_loads = 0, store_declined = 0, store_tokens = 0;
   int64_t store_blocks = 0, store_windows = 0, store_puts = 0, store_put_refusals = 0;
+  int64_t store_warm_blocks = 0, store_warm_windows = 0;  // brought in before the start
+  int64_t store_lost_tokens = 0;  // were promised and did not come: computed after all
+  int64_t store_stall_ns = 0;     // loads were under way and nothing was executed
   SpeculationStats speculation;
   int64_t steps = 0, prefill_rows = 0, decode_rows = 0, decoder_rows = 0;
   int64_t forward_ns = 0, draft_ns = 0, sample_ns = 0, schedule_ns = 0;

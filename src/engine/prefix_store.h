@@ -1,8 +1,8 @@
 // What the engine asks of a persistent store of prefixes; a store implements it, the engine owns the words.
-// Nothing here waits: a match is metadata, loads and writes go on beside the steps. What a store hands out
-// has been checked against its key; what it cannot hand out is computed. Source: serving
-// specification 2.5, 7.3, 7.7. Threads: match() from the caller of submit(), the rest from the loop thread;
-// `done` from any thread.
+// Nothing here waits, but for read_now() at start-up: a match is metadata, loads and writes go on beside the
+// steps. What a store hands out has been checked against its key; what it cannot hand out is computed.
+// Source: serving specification 2.5, 7.3, 7.7. Threads: match() from the caller of submit(), the rest from
+// the loop thread; `done` from any thread.
 #pragma once
 
 #include <cstdint>
@@ -52,9 +52,16 @@ struct StoreWrite {
   StoreWish wish;
 };
 
+// What a store holds, by name.
+struct StoreItem {
+  policy::BlockKey key;
+  int64_t index = 0;  // of the block in its prefix; of a window: of the block it ends with
+};
+
 // For metrics: names and values, counters grow only.
 struct StoreFigures {
   std::vector<std::pair<std::string, int64_t>> counters, gauges;
+  std::string trouble;  // why nothing can be written now; empty: all is well
 };
 
 class PrefixStore {
@@ -74,6 +81,11 @@ class PrefixStore {
   virtual bool wants(const StoreWrite& write) = 0;
   // Copies the bytes. False: not now (memory, disk); what follows in its prefix must not be offered either.
   virtual bool put(const StoreWrite& write, std::span<const uint8_t> bytes) = 0;
+  // What was used last and has this size: most recent first, beginnings of prefixes before their ends.
+  virtual std::vector<StoreItem> recent(bool windows, int64_t bytes, int64_t most) = 0;
+  // Reads them, for at most so long, and waits for it. True where the bytes are in place.
+  virtual std::vector<bool> read_now(bool windows, std::span<const StoreItem> items,
+                                     std::span<const std::span<uint8_t>> to, int64_t limit_ns) = 0;
   virtual void report(StoreFigures* figures) const = 0;
 };
 

@@ -82,6 +82,7 @@ class ServingEngineImpl final : public ServingEngine {
       b.store = p_.config.store;
       b.arena = p_.arena.get();
       b.block_bytes = p_.model->layout().block_bytes;
+      b.block_tokens = p_.model->layout().block_tokens;
       b.make_window = [this] { return make_window_snapshot(p_.model->config(), p_.model->layout()); };
       b.window = [this](policy::SnapshotId id) -> const WindowSnapshot& { return runner_.window(id); };
       mailbox_ = std::make_shared<Mailbox>();
@@ -92,6 +93,8 @@ class ServingEngineImpl final : public ServingEngine {
       };
       bridge_ = std::make_unique<StoreBridge>(std::move(b));
       loop_.use_store(bridge_.get(), p_.config.store_late);
+      if (p_.config.store_warm_ns > 0)
+        loop_.warm(bridge_->warm_up(loop_.state().cache, p_.config.store_warm_ns));
     }
     stats_ = loop_.stats();
     executor_thread_ = std::thread([this] { run_executor(); });

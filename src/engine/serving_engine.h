@@ -52,6 +52,7 @@ struct EngineConfig {
   TraceSink* trace = nullptr;    // outlives the engine
   PrefixStore* store = nullptr;  // outlives the engine; null: none
   bool store_late = false;       // it is given blocks when a request ends, not as they are completed
+  int64_t store_warm_ns = 0;     // what was used last is read into memory before the start, for so long
   bool poison_blocks = false;    // tests: blocks that change hands are filled with a pattern
 };
 

@@ -367,6 +367,7 @@ std::optional<StepOrder> ServingLoop::next_order(int64_t now_ns) {
     policy::StepPlan plan = policy::decide(state_, {now_ns, 0});
     if (does_something(plan)) adopt(plan, now_ns, &order);
   }
+  count_stall(now_ns);
   order.forget = std::move(forget_);
   forget_.clear();
   order.windows = std::move(windows_);

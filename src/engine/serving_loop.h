@@ -47,6 +47,7 @@ class ServingLoop {
     write_late_ = late;
   }
   void loaded(Loaded loaded, int64_t now_ns);
+  void warm(WarmStart start);
 
   // The next order, if there is anything to do now: a step, or what changed hands without one.
   std::optional<StepOrder> next_order(int64_t now_ns);
@@ -72,6 +73,7 @@ class ServingLoop {
   void take_outcome(const policy::RowRun& run, RunOutcome* out, int64_t now_ns);
   void count_finish(Finish finish);
   void begin_load(Choice* choice, const policy::Admission& admission);
+  void count_stall(int64_t now_ns);
   void note_windows(Choice* choice, const policy::RowRun& run);
   void take_keys(const policy::StepFinished& finished);
   void offer_blocks(Choice* choice);
@@ -87,6 +89,7 @@ class ServingLoop {
   std::vector<WindowOrder> windows_;                          // likewise
   StoreBridge* bridge_ = nullptr;
   bool write_late_ = false;
+  int64_t stalled_since_ns_ = 0;  // loads are under way and nothing is executed; 0: not so
   std::vector<EngineEvent> events_;
   uint64_t last_seq_ = 0;
   bool plan_late_ = false;

@@ -25,7 +25,22 @@ void ServingLoop::begin_load(Choice* c, const policy::Admission& a) {
   bridge_->load(std::move(w));
 }
 
-void ServingLoop::loaded(Loaded l, int64_t) {
+void ServingLoop::warm(WarmStart start) {
+  totals_.store_warm_blocks += static_cast<int64_t>(start.event.blocks.size());
+  totals_.store_warm_windows += static_cast<int64_t>(start.event.windows.size());
+  happen(start.event);
+  windows_ = std::move(start.windows);
+}
+
+// Time in which the store was waited for and nothing else could be done.
+void ServingLoop::count_stall(int64_t now_ns) {
+  if (bridge_ == nullptr) return;
+  if (stalled_since_ns_ > 0) totals_.store_stall_ns += now_ns - stalled_since_ns_;
+  stalled_since_ns_ = bridge_->loading() && state_.in_flight.empty() ? now_ns : 0;
+}
+
+void ServingLoop::loaded(Loaded l, int64_t now_ns) {
+  count_stall(now_ns);
   bridge_->arrived(l.seq);
   bool whole_window = l.slot == policy::kNoSnapshot || l.window != nullptr;
   auto it = choices_.find(l.seq);
@@ -36,6 +51,7 @@ void ServingLoop::loaded(Loaded l, int64_t) {
   if (it == choices_.end()) return;
   Choice* c = it->second.get();
   totals_.store_short_loads += l.blocks < c->asked_blocks || !whole_window ? 1 : 0;
+  totals_.store_lost_tokens += (c->asked_blocks - l.blocks) * policy::window(state_);
   const policy::Request& r = policy::at(state_, state_.by_seq.at(l.seq));
   c->usage.cached_tokens = r.computed_tokens;
   c->usage.store_tokens = std::max<int64_t>(0, r.computed_tokens - c->shared_tokens);

@@ -38,6 +38,38 @@ void StoreBridge::give_up(policy::SeqId seq) {
   p_.store->give_up(number);
 }
 
+WarmStart StoreBridge::warm_up(const policy::CacheState& cache, int64_t limit_ns) {
+  WarmStart out;
+  // Half of the places: who comes first and is not known needs some too. Blocks in runs, so that what has
+  // come when the time is over counts.
+  auto half = [](size_t n) { return static_cast<int64_t>(n / 2); };
+  std::vector<StoreItem> items = p_.store->recent(false, p_.block_bytes, half(cache.blocks.size()));
+  std::vector<std::span<uint8_t>> to;
+  for (size_t i = 0; i < items.size(); ++i)
+    to.emplace_back(p_.arena->data(static_cast<int32_t>(i)), static_cast<size_t>(p_.block_bytes));
+  std::vector<bool> there = p_.store->read_now(false, items, to, limit_ns * 3 / 4);
+  for (size_t i = items.size(); i-- > 0;) {
+    if (there[i])
+      out.event.blocks.push_back(
+          {policy::BlockId(static_cast<int32_t>(i)), items[i].key, static_cast<int32_t>(items[i].index)});
+  }
+  int64_t window_bytes = window_record_bytes(p_.make_window());
+  items = p_.store->recent(true, window_bytes, half(cache.snapshots.size()));
+  std::vector<std::vector<uint8_t>> bytes(items.size(),
+                                          std::vector<uint8_t>(static_cast<size_t>(window_bytes)));
+  to.assign(bytes.begin(), bytes.end());
+  there = p_.store->read_now(true, items, to, limit_ns / 4);
+  for (size_t i = items.size(); i-- > 0;) {
+    int64_t boundary = (items[i].index + 1) * p_.block_tokens;
+    auto slot = std::make_shared<WindowSnapshot>(p_.make_window());
+    if (!there[i] || !decode_window(bytes[i], boundary, slot.get()).ok()) continue;
+    policy::SnapshotId id{static_cast<int32_t>(i)};
+    out.event.windows.push_back({id, items[i].key, boundary});
+    out.windows.push_back({id, std::move(slot)});
+  }
+  return out;
+}
+
 bool StoreBridge::put_block(const StoreWrite& write, policy::BlockId id) {
   if (!p_.store->wants(write)) return true;
   return p_.store->put(write, {p_.arena->data(raw(id)), static_cast<size_t>(p_.block_bytes)});

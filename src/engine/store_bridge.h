@@ -33,10 +33,17 @@ struct Loaded {
   std::shared_ptr<WindowSnapshot> window;  // null: it did not come
 };
 
+// What a warm-up brought in: the event that makes it known, and the windows for the executor.
+struct WarmStart {
+  policy::Warmed event;
+  std::vector<WindowOrder> windows;
+};
+
 struct StoreBridgeParts {
   PrefixStore* store = nullptr;
   BlockArena* arena = nullptr;
   int64_t block_bytes = 0;  // of a block's content
+  int64_t block_tokens = 0;
   std::function<WindowSnapshot()> make_window;
   std::function<const WindowSnapshot&(policy::SnapshotId)> window;  // one that a finished step has captured
   std::function<void(Loaded)> arrived;
@@ -47,6 +54,7 @@ class StoreBridge {
   explicit StoreBridge(StoreBridgeParts parts) : p_(std::move(parts)) {}
   void load(LoadWanted wanted);
   void arrived(policy::SeqId seq) { loads_.erase(raw(seq)); }
+  bool loading() const { return !loads_.empty(); }
   void give_up(policy::SeqId seq);
   void give_up_all() {
     while (!loads_.empty()) give_up(policy::SeqId(loads_.begin()->first));
@@ -56,6 +64,8 @@ class StoreBridge {
   // True: it is in the store, or on its way.
   bool put_block(const StoreWrite& write, policy::BlockId id);
   bool put_window(const StoreWrite& write, policy::SnapshotId id);
+  // Fills free places with what was used last, for at most limit_ns. Waits; before the first request only.
+  WarmStart warm_up(const policy::CacheState& cache, int64_t limit_ns);
 
  private:
   StoreBridgeParts p_;

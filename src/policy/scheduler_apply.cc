@@ -536,6 +536,20 @@ void on(State* s, const Tick& e) {
   }
 }
 
+void on(State* s, const Warmed& e) {
+  for (const Warmed::Block& b : e.blocks) {
+    take(&s->cache, b.id);
+    publish(&s->cache, b.id, b.key, b.index, false);
+    unref(&s->cache, b.id);
+  }
+  for (const Warmed::Window& w : e.windows) {
+    begin_snapshot(&s->cache, w.id, w.boundary_tokens);
+    finish_snapshot(&s->cache, w.id, w.key, false);
+  }
+  s->counters.loaded_blocks += static_cast<int64_t>(e.blocks.size());
+  s->counters.loaded_windows += static_cast<int64_t>(e.windows.size());
+}
+
 void on(State* s, const CostAdopted& e) {
   apply(&s->fit, e);
 }

@@ -122,6 +122,22 @@ struct SnapshotsLost {
 struct Tick {
   int64_t now_ns = 0;
 };
+// Before anybody came: blocks and windows that an outside store has put in place, least wanted first. Their
+// places are free.
+struct Warmed {
+  struct Block {
+    BlockId id{};
+    BlockKey key;
+    int32_t index = 0;  // of the block in its prefix
+  };
+  struct Window {
+    SnapshotId id{};
+    BlockKey key;
+    int64_t boundary_tokens = 0;
+  };
+  std::vector<Block> blocks;
+  std::vector<Window> windows;
+};
 
 // ---- plans ----
 
@@ -210,7 +226,7 @@ struct PlanAdopted {
 };
 
 using Event = std::variant<Arrived, PlanAdopted, StepFinished, Cancelled, StoreResult, LeaseTaken,
-                           BlocksFreed, BlocksLost, SnapshotsLost, Tick, CostAdopted>;
+                           BlocksFreed, BlocksLost, SnapshotsLost, Tick, Warmed, CostAdopted>;
 
 // ---- state ----
 

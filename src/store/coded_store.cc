@@ -52,23 +52,23 @@ class CodedStoreImpl final : public CodedStore {
   }
 
   Status start() {
-    int up = 0;
+    int n = static_cast<int>(options_.paths.size()), up = 0;
+    if (policy::place_parts(options_.k, options_.m, n, 0).empty())
+      return error(Code::kInvalidConfig, "{} + {} parts over {} directories: one would hold more than {}",
+                   options_.k, options_.m, n, options_.m);
     for (const std::string& path : options_.paths) {
       DirectoryOptions d = options_.each;
       d.path = path;
       Result<std::unique_ptr<DirectoryStore>> s = DirectoryStore::open(d);
       if (!s.ok() && s.status().code() == Code::kInvalidConfig) return s.status();
       up += s.ok() ? 1 : 0;
+      if (!s.ok()) down_.push_back(s.status().to_string());
       shared_.places.push_back(s.ok() ? std::shared_ptr<DirectoryStore>(std::move(s).value()) : nullptr);
     }
-    int n = static_cast<int>(options_.paths.size());
-    if (policy::place_parts(options_.k, options_.m, n, 0).empty())
-      return error(Code::kInvalidConfig, "{} + {} parts over {} directories: one would hold more than {}",
-                   options_.k, options_.m, n, options_.m);
     int per_place = (options_.k + options_.m + n - 1) / n;
     if ((n - up) * per_place > options_.m)
-      return error(Code::kUnavailable, "{} of {} directories cannot be opened: more than the code bears",
-                   n - up, n);
+      return error(Code::kUnavailable, "{} of {} directories cannot be opened: more than the code bears; {}",
+                   n - up, n, down_.front());
     timer_ = std::thread([this] { run_timer(); });
     writer_ = std::thread([this] { run_writer(); });
     return {};
@@ -88,6 +88,7 @@ class CodedStoreImpl final : public CodedStore {
   void abort(const Ticket& ticket) override;
   void touch(std::span<const Key> chain, bool agent, int64_t ttl_s) override;
   void invalidate(Kind kind, const Key& key, const std::string& reason) override;
+  std::vector<StoredName> recent(Kind kind, int64_t payload_bytes, size_t most) override;
   void flush() override {
     {
       std::unique_lock lock(mutex_);
@@ -105,6 +106,7 @@ class CodedStoreImpl final : public CodedStore {
       if (p != nullptr) p->keep_house();
     }
   }
+  std::vector<std::string> down() const override { return down_; }
   int places_up() const override {
     return static_cast<int>(std::count_if(shared_.places.begin(), shared_.places.end(),
                                           [](const auto& p) { return p != nullptr; }));
@@ -118,6 +120,7 @@ class CodedStoreImpl final : public CodedStore {
   void carry_out(CodedTicket* t);
 
   const CodedOptions options_;
+  std::vector<std::string> down_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   CodedShared shared_;
@@ -150,7 +153,10 @@ Match CodedStoreImpl::match(std::span<const Key> chain) {
   ++counters_.matches;
   counters_.matched_blocks += m.blocks;
   counters_.missed_matches += m.blocks == 0 ? 1 : 0;
-  counters_.match_ns += now_ns() - begun;
+  counters_.match_length.add(m.blocks);
+  int64_t took = now_ns() - begun;
+  counters_.match_ns += took;
+  counters_.match_time.add(took);
   return m;
 }
 
@@ -365,6 +371,27 @@ void CodedStoreImpl::invalidate(Kind kind, const Key& key, const std::string& re
   }
 }
 
+std::vector<StoredName> CodedStoreImpl::recent(Kind kind, int64_t payload_bytes, size_t most) {
+  std::map<Key, StoredName> all;
+  int64_t part_bytes = shared_.code.part_bytes(payload_bytes);
+  for (auto& p : shared_.places) {
+    if (p == nullptr) continue;
+    // All parts of an object may lie in one place, or few of them.
+    size_t parts = static_cast<size_t>(shared_.code.k() + shared_.code.m());
+    size_t each = (parts + shared_.places.size() - 1) / shared_.places.size();
+    for (const StoredName& n : p->recent(kind, part_bytes, most * each)) {
+      int part = static_cast<int>(n.depth >> 24) - 1;
+      if (part < 0) continue;  // no part of a coded object
+      StoredName& name = all[part_key(n.key, part)];
+      name = {part_key(n.key, part), n.depth & kDepthMask, std::max(name.used_s, n.used_s)};
+    }
+  }
+  std::vector<StoredName> out;
+  for (const auto& [key, name] : all) out.push_back(name);
+  keep_most_recent(&out, most);
+  return out;
+}
+
 void CodedStoreImpl::repair_object(Kind kind, const Key& key, const ListedObject& sample, CodedRepair* r) {
   ++r->objects;
   int n = shared_.code.k() + shared_.code.m();
@@ -434,6 +461,10 @@ Counters CodedStoreImpl::counters() const {
     if (p == nullptr) continue;
     Counters d = p->counters();
     c.integrity_failures += d.integrity_failures;
+    c.recovered_objects += d.recovered_objects;
+    c.adopted_generations += d.adopted_generations;
+    c.clock_jumps += d.clock_jumps;
+    c.kept_megabyte_s += d.kept_megabyte_s;
     c.evicted_objects += d.evicted_objects;
     c.expired_objects += d.expired_objects;
     c.committed_bytes += d.committed_bytes;
@@ -443,9 +474,16 @@ Counters CodedStoreImpl::counters() const {
 
 Gauges CodedStoreImpl::gauges() const {
   Gauges g;
+  size_t refusing = 0;
   for (const auto& p : shared_.places) {
-    if (p == nullptr) continue;
+    if (p == nullptr) {
+      ++refusing;
+      continue;
+    }
     Gauges d = p->gauges();
+    refusing += d.writable ? 0 : 1;
+    g.gc_age_s = std::max(g.gc_age_s, d.gc_age_s);
+    g.write_memory += d.write_memory;
     g.objects += d.objects;
     g.blocks += d.blocks;
     g.windows += d.windows;
@@ -459,6 +497,9 @@ Gauges CodedStoreImpl::gauges() const {
     g.direct = d.direct;
     if (g.trouble.empty()) g.trouble = d.trouble;
   }
+  // All parts must be written but one.
+  size_t parts = static_cast<size_t>(shared_.code.k() + shared_.code.m());
+  g.writable = refusing * ((parts + shared_.places.size() - 1) / shared_.places.size()) <= 1;
   return g;
 }
 

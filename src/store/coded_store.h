@@ -33,6 +33,7 @@ class CodedStore : public KvStore {
   virtual CodedRepair repair() = 0;
   virtual void keep_house() = 0;
   virtual int places_up() const = 0;
+  virtual std::vector<std::string> down() const = 0;  // which directories could not be opened, and why
 };
 
 }  // namespace deepinfer::store

@@ -86,6 +86,7 @@ struct Dirs {
     o.k = k;
     o.m = m;
     o.each = test_options("");
+    o.each.wall_s = [] { return int64_t{1'000'000}; };
     o.each.uring = false;  // twelve rings in one test process are a burden
     return o;
   }
@@ -110,6 +111,9 @@ TEST(CodedStore, AnyTwoDirectoriesLost) {
     fs::remove_all(d.paths[b]);
     auto s = d.open();  // both are made anew, empty
     EXPECT_EQ(read_chain(s.get(), 1, 20, kBytes), 12u) << a << " " << b;
+    std::vector<StoredName> names = s->recent(Kind::kBlock, kBytes, 5);
+    ASSERT_EQ(names.size(), 5u);
+    for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(names[i].key, test_key(1, i));
     // Written on, in the degraded state too.
     CodedRepair r = s->repair();
     EXPECT_EQ(r.objects, 12);

@@ -22,10 +22,11 @@ struct SeenGeneration {
   std::string path;
   FollowState follow;
   policy::OwnerWatch watch;
-  bool mine = false;     // written by this process, now or before a change of generation
-  bool claimed = false;  // its owner is gone and this process looks after it
-  bool scanned = false;  // its segments were read because its manifest is damaged
-  bool gone = false;     // its directory is not there any more
+  bool mine = false;         // written by this process, now or before a change of generation
+  bool claimed = false;      // its owner is gone and this process looks after it
+  std::set<uint64_t> hides;  // other generations of which its manifest says that something is erased
+  bool scanned = false;      // its segments were read because its manifest is damaged
+  bool gone = false;         // its directory is not there any more
   int64_t objects = 0, bytes = 0;
   std::map<uint32_t, int64_t> live;  // objects per segment
   bool kept_here() const { return mine || claimed; }
@@ -88,6 +89,7 @@ class DirectoryStoreImpl final : public DirectoryStore {
   void abort(const Ticket& ticket) override;
   void touch(std::span<const Key> chain, bool agent, int64_t ttl_s) override;
   void invalidate(Kind kind, const Key& key, const std::string& reason) override;
+  std::vector<StoredName> recent(Kind kind, int64_t payload_bytes, size_t most) override;
   void flush() override;
   Counters counters() const override;
   Gauges gauges() const override;
@@ -107,7 +109,8 @@ class DirectoryStoreImpl final : public DirectoryStore {
   void read_clock(int64_t floor_s);
 
   // With mutex_ held.
-  LeaseId lease_entries(std::vector<EntryId> entries);
+  void lease_entry(EntryId id, std::vector<EntryId>* leased);
+  LeaseId new_lease(std::vector<EntryId> leased);
   void end_lease(LeaseId id);
   void remove_entry(EntryId id, policy::ObjectEvent why);
   EntryId add_entry(uint16_t writer, const ManifestEntry& entry);
@@ -143,6 +146,7 @@ class DirectoryStoreImpl final : public DirectoryStore {
   void one_round(bool sweep);
   void free_space(bool all);
   void drop_generation(size_t i);
+  bool needed(const SeenGeneration& g) const;  // mutex_ held
   void end_old_leases();
   int64_t evict(int64_t bytes);
 
@@ -160,11 +164,13 @@ class DirectoryStoreImpl final : public DirectoryStore {
   int64_t held_bytes_ = 0, kept_bytes_ = 0, blocks_ = 0, windows_ = 0;
   int64_t staged_bytes_ = 0;
   Counters counters_;
+  int64_t gc_age_s_ = 0;
+  int64_t kept_since_ns_ = 0;  // up to when kept_megabyte_s is counted
+  double kept_rest_ = 0;       // what of it is no whole megabyte-second yet
   std::string trouble_;
   int64_t retry_ns_ = 0, retry_wait_ns_ = 0;
   bool disk_full_ = false;
   std::vector<PunchLater> punches_;
-  std::vector<EntryId> scratch_;
 
   std::deque<WriteJob> jobs_;
   std::condition_variable jobs_changed_, jobs_done_;

@@ -1,6 +1,7 @@
 // House-keeping: what other generations did, who of them is gone, what has lived long enough, and whose space
 // comes back. Also the index' books, which the other files share.
 #include <algorithm>
+#include <cmath>
 
 #include "store/directory_impl.h"
 
@@ -71,6 +72,8 @@ void DirectoryStoreImpl::apply_entry(uint16_t writer, const ManifestEntry& e) {
     if (add_entry(writer, e) == kNoEntry) ++counters_.duplicates;
     return;
   }
+  if (e.type == EntryType::kErase && e.target != generations_[writer].id)
+    generations_[writer].hides.insert(e.target);
   EntryId id = index_.find(e.key, e.kind);
   if (id == kNoEntry) return;
   IndexEntry& x = index_.at(id);
@@ -258,6 +261,7 @@ int64_t DirectoryStoreImpl::evict(int64_t bytes) {
     if (!allowed(e.object, ObjectEvent::kEvict) || e.used_s != c.used_s || (e.depth & 0xffffff) != c.depth)
       continue;
     erase(c.id, ObjectEvent::kEvict);
+    gc_age_s_ = int64_t{policy::store_seconds(clock_)} - c.used_s;
     ++counters_.evicted_objects;
     ++gone;
   }
@@ -309,7 +313,7 @@ void DirectoryStoreImpl::free_space(bool all) {
       const SeenGeneration& g = generations_[i];
       bool pending =
           std::any_of(punches_.begin(), punches_.end(), [i](const PunchLater& p) { return p.writer == i; });
-      if (g.kept_here() && !g.gone && g.objects == 0 && g.id != newest && i != writer_index_ && !pending)
+      if (g.kept_here() && g.id != newest && i != writer_index_ && !pending && !needed(g))
         empty.push_back({i, g.path});
     }
   }
@@ -334,6 +338,16 @@ void DirectoryStoreImpl::free_space(bool all) {
     remove_quietly(path);
     drop_generation(i);
   }
+}
+
+// Whether a generation that nobody writes any more must stay: something lives in it, or its manifest says of
+// an object whose record is still there that it is erased.
+bool DirectoryStoreImpl::needed(const SeenGeneration& g) const {
+  if (g.gone) return true;  // there is nothing to remove
+  return g.objects > 0 || std::any_of(g.hides.begin(), g.hides.end(), [this](uint64_t other) {
+           auto it = writer_of_.find(other);
+           return it != writer_of_.end() && !generations_[it->second].gone;
+         });
 }
 
 void DirectoryStoreImpl::end_old_leases() {
@@ -374,6 +388,12 @@ void DirectoryStoreImpl::one_round(bool sweep) {
   {
     std::lock_guard lock(mutex_);
     ++counters_.refreshes;
+    int64_t now = monotonic();
+    if (kept_since_ns_ > 0)
+      kept_rest_ += static_cast<double>(kept_bytes_) / 1e6 * static_cast<double>(now - kept_since_ns_) / 1e9;
+    kept_since_ns_ = now;
+    counters_.kept_megabyte_s += static_cast<int64_t>(kept_rest_);
+    kept_rest_ -= std::floor(kept_rest_);
     w = writer_;
     store_time = clock_.wall_s;
   }

@@ -2,6 +2,7 @@
 #include "store/directory_store.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -109,38 +110,52 @@ Match DirectoryStoreImpl::match(std::span<const Key> chain) {
   int64_t begun = deepinfer::now_ns();
   Match m;
   std::lock_guard lock(mutex_);
-  scratch_.resize(chain.size());
   uint32_t now = policy::store_seconds(clock_);
-  size_t n = index_.match(chain, now, scratch_.data());
   std::vector<EntryId> entries;
-  entries.reserve(n + 4);
-  entries.assign(scratch_.begin(), scratch_.begin() + static_cast<int64_t>(n));
-  for (size_t i = 0; i < n; ++i) {
-    IndexEntry& e = index_.at(entries[i]);
-    e.used_s = now;
-    m.bytes += e.payload_bytes;
-    if (!e.window) continue;
-    EntryId w = index_.find(chain[i], Kind::kWindow);
-    if (w == kNoEntry || index_.at(w).expires_s <= now) continue;
-    index_.at(w).used_s = now;
-    m.windows.push_back(static_cast<int64_t>(i) + 1);
-    entries.push_back(w);
+  entries.reserve(chain.size() + 4);
+  auto use = [&](EntryId id) {
+    index_.at(id).used_s = now;
+    lease_entry(id, &entries);
+  };
+  size_t n = 0;
+  for (bool whole = true; whole && n < chain.size();) {
+    std::array<EntryId, Index::kPiece> found;
+    std::span<const Key> piece = chain.subspan(n, std::min(found.size(), chain.size() - n));
+    size_t there = index_.match(piece, now, found.data());
+    whole = there == piece.size();
+    for (size_t i = 0; i < there; ++i, ++n) {
+      const IndexEntry& e = index_.at(found[i]);
+      m.bytes += e.payload_bytes;
+      use(found[i]);
+      if (!e.window) continue;
+      EntryId w = index_.find(chain[n], Kind::kWindow);
+      if (w == kNoEntry || index_.at(w).expires_s <= now) continue;
+      m.windows.push_back(static_cast<int64_t>(n) + 1);
+      use(w);
+    }
   }
   m.blocks = static_cast<int64_t>(n);
-  if (n > 0) m.lease = lease_entries(std::move(entries));
+  if (n > 0) m.lease = new_lease(std::move(entries));
   ++counters_.matches;
   counters_.matched_blocks += m.blocks;
   counters_.missed_matches += n == 0 ? 1 : 0;
-  counters_.match_ns += deepinfer::now_ns() - begun;
+  counters_.match_length.add(m.blocks);
+  int64_t took = deepinfer::now_ns() - begun;
+  counters_.match_ns += took;
+  counters_.match_time.add(took);
   return m;
 }
 
-LeaseId DirectoryStoreImpl::lease_entries(std::vector<EntryId> entries) {
-  // A chain is read by thousands at most; one more than the count can hold is refused by leaving it out.
-  std::erase_if(entries, [this](EntryId id) { return !allowed(index_.at(id).object, ObjectEvent::kLease); });
-  for (EntryId id : entries) index_.lease(id);
+void DirectoryStoreImpl::lease_entry(EntryId id, std::vector<EntryId>* leased) {
+  // One more reader than the count can hold does without a lease: what it reads is checked anyway.
+  if (!allowed(index_.at(id).object, ObjectEvent::kLease)) return;
+  index_.lease(id);
+  leased->push_back(id);
+}
+
+LeaseId DirectoryStoreImpl::new_lease(std::vector<EntryId> leased) {
   LeaseId id{++last_id_};
-  leases_[raw(id)] = {std::move(entries), {monotonic() + options_.lease_ns}};
+  leases_[raw(id)] = {std::move(leased), {monotonic() + options_.lease_ns}};
   return id;
 }
 
@@ -266,7 +281,7 @@ FetchId DirectoryStoreImpl::fetch(Fetch fetch) {
         break;
       }
       const IndexEntry& x = index_.at(e);
-      entries.push_back(e);
+      lease_entry(e, &entries);
       RecordHeader h;
       h.kind = x.kind;
       h.key = x.key;
@@ -277,7 +292,7 @@ FetchId DirectoryStoreImpl::fetch(Fetch fetch) {
       wants.push_back(h);
       writers.push_back(x.writer);
     }
-    f->lease = lease_entries(std::move(entries));
+    f->lease = new_lease(std::move(entries));
     f->wanted = f->open = wants.size();
     fetches_[raw(id)] = f;
   }
@@ -322,6 +337,10 @@ void DirectoryStoreImpl::take_part(const std::shared_ptr<FetchState>& f, size_t 
     }
   }
   bool given_up = status.code() == Code::kCancelled;
+  if (status.ok() && i == 0) {
+    std::lock_guard lock(mutex_);
+    counters_.first_part_ns += deepinfer::now_ns() - f->begun_ns;
+  }
   if (!status.ok() && !given_up) {
     std::lock_guard lock(mutex_);
     counters_.integrity_failures += damaged ? 1 : 0;
@@ -513,6 +532,7 @@ Gauges DirectoryStoreImpl::gauges() const {
   g.own_bytes = kept_bytes_;
   g.quota_bytes = options_.retention.quota_bytes;
   g.index_bytes = index_.memory_bytes();
+  g.gc_age_s = gc_age_s_;
   g.leases = static_cast<int64_t>(leases_.size());
   g.write_memory = staged_bytes_;
   g.read_queue = queue;
@@ -522,6 +542,20 @@ Gauges DirectoryStoreImpl::gauges() const {
   g.writable = options_.writable && trouble_.empty();
   g.trouble = trouble_;
   return g;
+}
+
+std::vector<StoredName> DirectoryStoreImpl::recent(Kind kind, int64_t payload_bytes, size_t most) {
+  std::vector<StoredName> all;
+  std::lock_guard lock(mutex_);
+  uint32_t now = policy::store_seconds(clock_);
+  for (EntryId id = 0; id < index_.end(); ++id) {
+    const IndexEntry& e = index_.at(id);
+    bool wanted = e.object.phase == policy::ObjectPhase::kComplete && e.kind == kind &&
+                  e.payload_bytes == payload_bytes && e.expires_s > now;
+    if (wanted) all.push_back({e.key, e.depth, e.used_s});
+  }
+  keep_most_recent(&all, most);
+  return all;
 }
 
 std::vector<ListedObject> DirectoryStoreImpl::list(size_t most) {

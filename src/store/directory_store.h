@@ -22,7 +22,7 @@ struct DirectoryOptions {
   int64_t write_memory_bytes = int64_t{64} << 20;
   int64_t read_memory_bytes = int64_t{16} << 20;
   int64_t manifest_bytes = int64_t{256} << 20;  // a longer one ends the generation
-  int read_depth = 64;
+  int read_depth = 16;   // of every directory; more only lengthens the queue (docs/store.md)
   bool create = true;    // the directory may be empty or missing
   bool writable = true;  // false: no generation of its own; reads and lists
   bool sync = false;     // acknowledged also against a power cut, not only against a crash of the process

@@ -451,6 +451,75 @@ TEST(DirectoryStore, DeadOwnersAreTakenOver) {
   EXPECT_EQ(read_chain(b.get(), 3, 5, kBytes), 5u);
 }
 
+// What one process evicted of a dead one's stays evicted, also when that process is gone and a third one
+// tidies up: its erasures are kept as long as the records are.
+TEST(DirectoryStore, ErasuresOutliveTheirWriter) {
+  TestDirectory d;
+  int64_t mono = 1;
+  DirectoryOptions o = test_options(d.path());
+  o.monotonic = [&] { return mono; };
+  auto take_over = [&] {
+    auto s = open_or_die(o);
+    s->keep_house();
+    mono += policy::kOwnerSilentNs;
+    s->keep_house();
+    return s;
+  };
+  {
+    ASSERT_TRUE(put_chain(open_or_die(o).get(), 1, 0, 8, kBytes).ok());
+  }
+  {
+    auto s = take_over();
+    EXPECT_EQ(s->shrink(4 * record_bytes(kBytes)), 4);
+  }
+  // Two more come, take over and go; each has nothing of its own.
+  for (int i = 0; i < 2; ++i) {
+    auto s = take_over();
+    EXPECT_EQ(s->gauges().objects, 4);
+    EXPECT_EQ(read_chain(s.get(), 1, 8, kBytes), 4u);
+    EXPECT_EQ(s->counters().integrity_failures, 0);
+  }
+  o.writable = false;
+  auto s = open_or_die(o);
+  EXPECT_EQ(s->gauges().objects, 4);
+  s.reset();
+  o.writable = true;
+  // With the last of the dead one's objects its directory goes, and then who spoke of it may go too.
+  take_over()->shrink(0);
+  take_over()->keep_house();
+  EXPECT_FALSE(exists(d.path() + "/" + generation_name(1)));
+  EXPECT_FALSE(exists(d.path() + "/" + generation_name(2)));
+}
+
+TEST(DirectoryStore, RecentNamesBeginningsFirst) {
+  TestDirectory d;
+  int64_t wall = 1'000'000;
+  DirectoryOptions o = test_options(d.path());
+  o.wall_s = [&] { return wall; };
+  o.monotonic = [&] { return wall * 1'000'000'000; };
+  auto s = open_or_die(o);
+  ASSERT_TRUE(put_chain(s.get(), 1, 0, 4, kBytes).ok());
+  wall += 10;
+  s->keep_house();
+  ASSERT_TRUE(put_chain(s.get(), 2, 0, 3, kBytes).ok());
+  ASSERT_TRUE(put_chain(s.get(), 3, 0, 1, kBytes + 1).ok());  // of another size: another model's
+  auto names = [&](size_t most) {
+    std::vector<Key> keys;
+    for (const StoredName& n : s->recent(Kind::kBlock, kBytes, most)) keys.push_back(n.key);
+    return keys;
+  };
+  EXPECT_EQ(names(5), (std::vector<Key>{test_key(2, 0), test_key(2, 1), test_key(2, 2), test_key(1, 0),
+                                        test_key(1, 1)}));
+  wall += 10;
+  s->keep_house();
+  s->release(s->match(test_chain(1, 2)).lease);  // used again, as far as that
+  EXPECT_EQ(names(3), (std::vector<Key>{test_key(1, 0), test_key(1, 1), test_key(2, 0)}));
+  EXPECT_TRUE(s->recent(Kind::kWindow, kBytes, 9).empty());
+  wall += 8 * 86400;
+  s->keep_house();
+  EXPECT_TRUE(names(9).empty());
+}
+
 // Somebody took a living process for dead: it notices before it acknowledges anything, and goes on elsewhere.
 TEST(DirectoryStore, FencedWriterMakesANewGeneration) {
   TestDirectory d;

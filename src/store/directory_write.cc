@@ -100,6 +100,10 @@ void DirectoryStoreImpl::note_all(std::vector<ManifestEntry> notes) {
   {
     std::lock_guard lock(mutex_);
     w = writer_;
+    for (const ManifestEntry& e : notes) {
+      if (e.type == EntryType::kErase && e.target != w->generation())
+        generations_[writer_index_].hides.insert(e.target);
+    }
   }
   Status s = w->note(std::move(notes));
   // A lost touch shortens a life, a lost erasure is found again by its checksum: neither is worth more.

@@ -52,8 +52,13 @@ Status check_store_directory(const std::string& path, bool create) {
   std::string marker = path + "/" + kMarker;
   Result<std::string> text = read_file(marker, 4096);
   if (text.ok() && *text == kMarkerText) return {};
-  if (text.ok())
-    return error(Code::kInvalidData, "{} is a store of another format: {}", path, text->substr(0, 60));
+  if (text.ok()) {
+    std::string first = text->substr(0, std::min<size_t>(text->find_first_of("\r\n"), 60));
+    return error(Code::kInvalidData,
+                 "{} is a store of another format: it says \"{}\", this program reads \"{}\"", path, first,
+                 std::string_view(kMarkerText, std::strlen(kMarkerText) - 1));
+  }
+  if (exists(path) && !names_in(path).ok()) return names_in(path).status();
   if (text.status().code() != Code::kNotFound) return text.status();
   if (!create) return error(Code::kNotFound, "{} is no store: it has no file {}", path, kMarker);
   DI_TRY(make_directory(path, false));

@@ -1,9 +1,22 @@
 // Small helpers over the contract.
 #include "store/kv_store.h"
 
+#include <algorithm>
 #include <future>
 
 namespace deepinfer::store {
+
+void keep_most_recent(std::vector<StoredName>* names, size_t most) {
+  auto before = [](const StoredName& a, const StoredName& b) {
+    if (a.used_s != b.used_s) return a.used_s > b.used_s;
+    // The upper byte of a coded part's depth is its number.
+    uint32_t depth_a = a.depth & 0xffffff, depth_b = b.depth & 0xffffff;
+    return depth_a != depth_b ? depth_a < depth_b : a.key < b.key;
+  };
+  size_t n = std::min(most, names->size());
+  std::partial_sort(names->begin(), names->begin() + static_cast<int64_t>(n), names->end(), before);
+  names->resize(n);
+}
 
 Status put_one(KvStore* store, const ObjectMeta& meta, std::span<const uint8_t> payload) {
   DI_ASSIGN(Ticket t, store->begin({meta}));

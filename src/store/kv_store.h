@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "store/record.h"
+#include "store/tally.h"
 
 namespace deepinfer::store {
 
@@ -61,9 +62,18 @@ struct Ticket {
   std::vector<bool> wanted;  // false: it is there already, nothing is to be written
 };
 
+struct StoredName {
+  Key key;
+  uint32_t depth = 0, used_s = 0;
+};
+// Brings names into the order of KvStore::recent and leaves the first of them.
+void keep_most_recent(std::vector<StoredName>* names, size_t most);
+
 struct Counters {
   int64_t matches = 0, match_ns = 0, matched_blocks = 0, missed_matches = 0;
+  Tally match_time, match_length;  // nanoseconds; blocks
   int64_t fetches = 0, fetched_objects = 0, fetched_bytes = 0, fetch_ns = 0, cancelled_fetches = 0;
+  int64_t first_part_ns = 0;  // until the first part of a fetch was in place
   int64_t short_fetches = 0, integrity_failures = 0, lease_expiries = 0;
   int64_t commits = 0, committed_objects = 0, committed_bytes = 0, aborts = 0, write_errors = 0;
   int64_t refused_memory = 0, refused_parent = 0, duplicates = 0;
@@ -71,11 +81,13 @@ struct Counters {
   int64_t refreshes = 0, damaged_entries = 0, recovered_objects = 0, adopted_generations = 0, fenced = 0;
   int64_t degraded_reads = 0, hedged_reads = 0, repaired_parts = 0;
   int64_t clock_jumps = 0;
+  int64_t kept_megabyte_s = 0;  // what was kept, times how long
 };
 struct Gauges {
   int64_t objects = 0, blocks = 0, windows = 0;
   int64_t held_bytes = 0, own_bytes = 0, quota_bytes = 0;  // own: of this process and what it took over
   int64_t index_bytes = 0, leases = 0, write_memory = 0, read_queue = 0, generations = 0;
+  int64_t gc_age_s = 0;  // since the last use of what was evicted last
   bool uring = false, direct = false, writable = true;
   std::string trouble;  // why it is not writable; empty: all is well
 };
@@ -107,6 +119,8 @@ class KvStore {
   // They were used: their lives are longer.
   virtual void touch(std::span<const Key> chain, bool agent, int64_t ttl_s) = 0;
   virtual void invalidate(Kind kind, const Key& key, const std::string& reason) = 0;
+  // What was used last and has this size: most recent first, beginnings of prefixes before their ends.
+  virtual std::vector<StoredName> recent(Kind kind, int64_t payload_bytes, size_t most) = 0;
 
   // Waits until everything committed so far is visible or has failed.
   virtual void flush() = 0;

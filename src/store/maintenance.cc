@@ -139,19 +139,19 @@ Result<RepairReport> repair_manifests(const std::string& path) {
     ++r.generations;
     std::string where = path + "/" + generation_name(g.generation);
     FollowState state;
-    DI_TRY(follow_manifest(where, &state, [](const ManifestEntry&) {}));
+    std::vector<ManifestEntry> kept;  // what it says of other generations' objects
+    DI_TRY(follow_manifest(where, &state, [&](const ManifestEntry& e) {
+      if (e.type != EntryType::kCommit && e.target != g.generation) kept.push_back(e);
+    }));
     if (state.damaged == 0 && state.tail == 0 && !(state.missing && g.segments > 0)) continue;
     Result<File> alive = open_file(where + "/alive", OpenMode::kWrite);
     if (g.alive || (alive.ok() && !try_lock(*alive))) {
       ++r.busy;
       continue;
     }
-    std::vector<uint8_t> bytes;
-    uint64_t sequence = 0;
     for (const ListedObject& x : objects[g.generation]) {
       ManifestEntry e;
       e.kind = x.entry.kind;
-      e.sequence = sequence++;
       e.key = x.entry.key;
       e.segment = x.entry.segment;
       e.page = x.entry.page;
@@ -161,8 +161,12 @@ Result<RepairReport> repair_manifests(const std::string& path) {
       e.expires_s = x.entry.expires_s;
       e.target = g.generation;
       e.generation = static_cast<uint32_t>(g.generation);
-      bytes.resize(bytes.size() + static_cast<size_t>(kManifestEntryBytes));
-      encode(e, std::span(bytes).last(static_cast<size_t>(kManifestEntryBytes)));
+      kept.push_back(e);
+    }
+    std::vector<uint8_t> bytes(kept.size() * static_cast<size_t>(kManifestEntryBytes));
+    for (size_t i = 0; i < kept.size(); ++i) {
+      kept[i].sequence = i;
+      encode(kept[i], std::span(bytes).subspan(i * static_cast<size_t>(kManifestEntryBytes)));
     }
     std::string fresh = where + "/manifest.new";
     remove_quietly(fresh);
@@ -223,13 +227,19 @@ Result<CarryReport> export_objects(DirectoryStore* store, const std::string& fil
   return r;
 }
 
-Result<CarryReport> import_objects(KvStore* store, const std::string& file, uint32_t now_s) {
-  CarryReport r;
+Status check_export_file(const std::string& file) {
   DI_ASSIGN(File in, open_file(file, OpenMode::kRead));
   uint8_t magic[8] = {};
   DI_TRY(read_at(in, magic, 0).status());
   if (std::memcmp(magic, kExportMagic, 8) != 0)
     return error(Code::kInvalidData, "{} is no file of `deepinfer store export`", file);
+  return {};
+}
+
+Result<CarryReport> import_objects(KvStore* store, const std::string& file, uint32_t now_s) {
+  CarryReport r;
+  DI_TRY(check_export_file(file));
+  DI_ASSIGN(File in, open_file(file, OpenMode::kRead));
   std::vector<uint8_t> head(static_cast<size_t>(kRecordHeaderBytes)), payload;
   for (int64_t at = 8;;) {
     DI_ASSIGN(size_t got, read_at(in, head, at));

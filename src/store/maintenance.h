@@ -40,6 +40,9 @@ struct CarryReport {
 Result<CarryReport> export_objects(DirectoryStore* store, const std::string& file);
 Result<CarryReport> import_objects(KvStore* store, const std::string& file, uint32_t now_s);
 
+// kNotFound, kIo, kInvalidData: why it cannot be imported.
+Status check_export_file(const std::string& file);
+
 struct GenerationInfo {
   uint64_t generation = 0;
   bool alive = false;
@@ -51,13 +54,14 @@ Result<std::vector<GenerationInfo>> list_generations(const std::string& path);
 struct BenchOptions {
   int64_t payload_bytes = 113'920;
   int64_t objects = 4000;
-  int rounds = 5;
+  int rounds = 5, read_depth = 0;  // 0: the store's own
   int64_t index_objects = 1'000'000;
   int64_t chain = 1024, matches = 2000;
 };
 struct BenchReport {
   double put_mb_s = 0, read_mb_s = 0, raw_mb_s = 0, read_share_of_raw = 0;
   int raw_depth = 0;  // at which the raw read was quickest
+  std::vector<std::pair<int, double>> raw_by_depth;
   double match_p50_us = 0, match_p99_us = 0, index_bytes_per_block = 0, rebuild_s = 0;
   bool uring = false, direct = false;
 };

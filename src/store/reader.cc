@@ -271,21 +271,19 @@ class UringReader final : public Reader {
   void run() {
     arm_wake();
     for (;;) {
+      // Whenever one has ended the next one begins: the device shall not wait while many are checked.
       fill();
       io_uring_submit(&ring_);
       io_uring_cqe* cqe = nullptr;
       if (io_uring_wait_cqe(&ring_, &cqe) != 0) continue;
-      // Take what is there now; buffers come back one by one.
-      do {
-        auto* f = static_cast<Flying*>(io_uring_cqe_get_data(cqe));
-        int result = cqe->res;
-        io_uring_cqe_seen(&ring_, cqe);
-        if (f == nullptr) {
-          arm_wake();
-        } else {
-          finish(f, result);
-        }
-      } while (io_uring_peek_cqe(&ring_, &cqe) == 0);
+      auto* f = static_cast<Flying*>(io_uring_cqe_get_data(cqe));
+      int result = cqe->res;
+      io_uring_cqe_seen(&ring_, cqe);
+      if (f == nullptr) {
+        arm_wake();
+      } else {
+        finish(f, result);
+      }
       std::lock_guard lock(mutex_);
       if (stop_ && in_flight_ == 0) return;
     }

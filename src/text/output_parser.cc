@@ -20,12 +20,13 @@ OutputParser::OutputParser(const Tokenizer* tokenizer, const ControlTokens& cont
 }
 
 void OutputParser::ready(std::optional<std::string> fingerprint, int64_t prompt_tokens,
-                         int64_t cache_hit_tokens) {
+                         int64_t cache_hit_tokens, int64_t store_tokens) {
   if (ready_ || started_) return;
   ready_ = true;
   fingerprint_ = std::move(fingerprint);
   usage_.prompt_tokens = prompt_tokens;
   usage_.cache_hit_tokens = cache_hit_tokens;
+  usage_.store_tokens = store_tokens;
 }
 
 void OutputParser::start(std::vector<OutputChunk>* out) {

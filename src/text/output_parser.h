@@ -32,6 +32,7 @@ enum class FinishReason {
 struct Usage {
   int64_t prompt_tokens = 0;      // images included
   int64_t cache_hit_tokens = 0;   // of them, read from the prefix cache
+  int64_t store_tokens = 0;       // of those, brought in from the persistent store
   int64_t completion_tokens = 0;  // markup and </think> included, EOS not
   int64_t reasoning_tokens = 0;   // of them, consumed while reasoning (its closing tag included)
 };
@@ -71,7 +72,8 @@ class OutputParser : private OutputMachine::Listener {
   OutputParser& operator=(const OutputParser&) = delete;
 
   // The first call before any output supplies the start; later ones change nothing.
-  void ready(std::optional<std::string> fingerprint, int64_t prompt_tokens, int64_t cache_hit_tokens);
+  void ready(std::optional<std::string> fingerprint, int64_t prompt_tokens, int64_t cache_hit_tokens,
+             int64_t store_tokens = 0);
   void token(int32_t id, std::vector<OutputChunk>* out, const TokenLogprob* logprob = nullptr);
   void text(std::string_view utf8, int64_t tokens, std::vector<OutputChunk>* out);
   void finish(EngineFinish reason, std::vector<OutputChunk>* out);

@@ -21,8 +21,8 @@ def run(*arguments, **more):
 
 
 class Server:
-    def __init__(self, *arguments, lines=1, engine="synthetic", before=None, **more):
-        self.process = subprocess.Popen([PROGRAM, "serve", "--engine", engine, "--model", MODEL, "--listen", "127.0.0.1:0", *arguments],
+    def __init__(self, *arguments, lines=1, engine="synthetic", model=MODEL, before=None, **more):
+        self.process = subprocess.Popen([PROGRAM, "serve", "--engine", engine, "--model", model, "--listen", "127.0.0.1:0", *arguments],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**more), preexec_fn=before)
         self.addresses = [self.process.stdout.readline().split()[-1] for _ in range(lines)]
         self.port = int(self.addresses[0].rsplit(":", 1)[1])

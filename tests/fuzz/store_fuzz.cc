@@ -1,5 +1,5 @@
-// Hostile store files: any bytes as a segment and as a manifest. What is found must hold its own invariants,
-// lie inside the file, and never be found twice.
+// Hostile store files: any bytes as a segment, as a manifest, as an exported file and as the small files of a
+// generation. What is found must hold its own invariants, lie inside the file, and never be found twice.
 #include <unistd.h>
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 #include "base/check.h"
 #include "store/disk.h"
 #include "store/follower.h"
+#include "store/generation.h"
+#include "store/maintenance.h"
 #include "store/record.h"
 
 namespace {
@@ -73,18 +75,74 @@ void read_manifest(std::span<const uint8_t> bytes) {
            "every entry that was passed is sound or counted");
 }
 
+// A store that keeps nothing and checks what it is given.
+class Sink final : public KvStore {
+ public:
+  int64_t objects = 0, bytes = 0;
+  Match match(std::span<const Key>) override { return {}; }
+  bool contains(Kind, const Key&) override { return false; }
+  bool renew(LeaseId) override { return false; }
+  void release(LeaseId) override {}
+  FetchId fetch(Fetch) override { return {}; }
+  void cancel(FetchId) override {}
+  Result<Ticket> begin(std::vector<ObjectMeta> o) override {
+    DI_CHECK(o.size() == 1 && known_kind(static_cast<uint8_t>(o[0].kind)) && o[0].ttl_s > 0,
+             "an object that is carried is one of a life");
+    wanted_ = o[0].payload_bytes;
+    return Ticket{TicketId(1), {true}};
+  }
+  void write(const Ticket&, size_t, std::span<const uint8_t> payload) override {
+    DI_CHECK(static_cast<int64_t>(payload.size()) == wanted_, "a payload is as long as its header says");
+    ++objects;
+    bytes += wanted_;
+  }
+  void commit(const Ticket&, std::function<void(Status, size_t)> done) override { done({}, 1); }
+  void abort(const Ticket&) override {}
+  void touch(std::span<const Key>, bool, int64_t) override {}
+  void invalidate(Kind, const Key&, const std::string&) override {}
+  std::vector<StoredName> recent(Kind, int64_t, size_t) override { return {}; }
+  void flush() override {}
+  Counters counters() const override { return {}; }
+  Gauges gauges() const override { return {}; }
+
+ private:
+  int64_t wanted_ = 0;
+};
+
+// The bytes behind the magic number of an exported file.
+void read_export(std::span<const uint8_t> bytes) {
+  std::vector<uint8_t> file = {'D', 'I', 'V', 'E', 'X', 'P', '0', '1'};
+  file.insert(file.end(), bytes.begin(), bytes.end());
+  write_file("carried", file);
+  Sink sink;
+  Result<CarryReport> r = import_objects(&sink, folder() + "/carried", 1000);
+  if (!r.ok()) return;
+  DI_CHECK(r->objects == sink.objects && r->bytes == sink.bytes, "what was carried was counted");
+  DI_CHECK(r->bytes <= static_cast<int64_t>(bytes.size()), "nothing comes from nowhere");
+}
+
+void read_small_files(std::span<const uint8_t> bytes) {
+  write_file("alive", bytes);
+  write_file("deepinfer-store", bytes);
+  (void)read_heartbeat(folder());
+  (void)check_store_directory(folder(), false);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::span<const uint8_t> bytes(data, size);
   read_segment(bytes);
   read_manifest(bytes);
+  read_export(bytes);
+  read_small_files(bytes);
   // With checksums that fit, so that mutations get past them.
   if (size < static_cast<size_t>(kRecordHeaderBytes)) return 0;
   std::vector<uint8_t> fixed(data, data + size);
   uint32_t crc = crc32c(std::span(fixed).first(124));
   for (size_t i = 0; i < 4; ++i) fixed[124 + i] = static_cast<uint8_t>(crc >> (8 * i));
   read_segment(fixed);
+  read_export(fixed);
   for (size_t at = 0; at + static_cast<size_t>(kManifestEntryBytes) <= size; at += kManifestEntryBytes) {
     crc = crc32c(std::span(fixed).subspan(at, 92));
     for (size_t i = 0; i < 4; ++i) fixed[at + 92 + i] = static_cast<uint8_t>(crc >> (8 * i));

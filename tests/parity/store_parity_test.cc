@@ -5,7 +5,9 @@
 #include <fstream>
 
 #include "apps/store_prefix.h"
+#include "kernels/kernels.h"
 #include "serving_fixture.h"
+#include "store/generation.h"
 #include "store/test_support.h"
 
 namespace deepinfer::parity {
@@ -248,6 +250,87 @@ TEST_P(StoreParity, WishesOfARequest) {
   for (const store::ListedObject& o : n.disk->list(1000)) EXPECT_EQ(o.entry.expires_s - o.entry.used_s, 50u);
 }
 
+// What was used last is in memory before the first request, bit for bit; nothing is asked of the store then.
+TEST_P(StoreParity, WarmedUpBeforeTheStart) {
+  EngineRequest q = question(7);
+  std::vector<int32_t> want = alone(kConfig, q);
+  EngineRequest next = next_turn(q, want);
+  std::vector<int32_t> want_next = alone(kConfig, next);
+  int64_t blocks = 0, windows = 0;
+  {
+    Node n(dir.path(), plain());
+    EXPECT_EQ(n.run(q).ids, want);
+    blocks = n.disk->gauges().blocks;
+    windows = n.disk->gauges().windows;
+  }
+  Node n(dir.path(), [&](EngineConfig* c, DirectoryOptions*) {
+    late(c);
+    c->store_warm_ns = 60'000'000'000;
+  });
+  EngineStats before = n.server->engine->stats();
+  EXPECT_EQ(before.store_warm_blocks, blocks);
+  EXPECT_EQ(before.store_warm_windows, windows);
+  const Answer& a = n.run(next);
+  EXPECT_EQ(a.ids, want_next);
+  int64_t known = static_cast<int64_t>(q.prompt.size() + want.size()) - 1;
+  EXPECT_EQ(a.usage.cached_tokens, known / window() * window());
+  EXPECT_EQ(a.usage.store_tokens, 0);
+  EXPECT_EQ(n.server->engine->stats().store_loads, 0);
+}
+
+// The time for it is limited, and a damaged object is left out.
+TEST(StoreParitySlow, WarmUpOfASlowAndDamagedStore) {
+  store::TestDirectory dir;
+  EngineRequest q = question(8);
+  std::vector<int32_t> want = alone(kConfig, q);
+  store::Key damaged;
+  {
+    Node n(dir.path());
+    EXPECT_EQ(n.run(q).ids, want);
+    store::ListedObject o = n.disk->list(1).at(0);
+    damaged = o.entry.key;
+    std::fstream f(
+        dir.path() + "/" + store::generation_name(o.generation) + "/" + store::segment_name(o.entry.segment),
+        std::ios::in | std::ios::out | std::ios::binary);
+    f.seekp(int64_t{o.entry.page} * store::kPage + 200);
+    f.put('\x11').put('\x12').put('\x13');
+  }
+  {
+    Node n(
+        dir.path(),
+        [](EngineConfig* c, DirectoryOptions* o) {
+          o->limit_bytes_per_s = 100'000;
+          o->writable = false;
+          c->store_warm_ns = 5'000'000;
+        },
+        policy::RestoreRules{});
+    EXPECT_LT(n.server->engine->stats().store_warm_blocks, n.disk->gauges().blocks);
+    EXPECT_EQ(n.run(q).ids, want);
+  }
+  Node n(dir.path(), [&](EngineConfig* c, DirectoryOptions*) { c->store_warm_ns = 60'000'000'000; });
+  EXPECT_FALSE(n.disk->contains(store::Kind::kBlock, damaged));
+  EXPECT_EQ(n.run(q).ids, want);
+}
+
+// The arithmetic is bound in the keys: what another instruction level computed is not found.
+TEST(StoreParityLevels, AnotherInstructionLevelFindsNothing) {
+  std::vector<std::string> levels = instruction_levels();
+  if (levels.size() < 2) GTEST_SKIP() << "this processor has one level only";
+  store::TestDirectory dir;
+  EngineRequest q = question(3);
+  bool known = false;
+  for (const std::string& level : {levels.front(), levels.back(), levels.front()}) {
+    ASSERT_TRUE(set_instruction_level(level));
+    store::TestDirectory empty;
+    std::vector<int32_t> want = Node(empty.path()).run(q).ids;
+    Node n(dir.path());
+    const Answer& a = n.run(q);
+    EXPECT_EQ(a.ids, want) << level;
+    EXPECT_EQ(a.usage.store_tokens > 0, known && level == levels.front()) << level;
+    known = true;
+  }
+}
+
 // A store of 2 KB/s: the load is given up when its time is over, the answer is computed, and later requests
 // do not ask again until it pays.
 TEST(StoreParitySlow, GivenUpAndNotAskedAgain) {
@@ -257,6 +340,8 @@ TEST(StoreParitySlow, GivenUpAndNotAskedAgain) {
   {
     EXPECT_EQ(Node(dir.path()).run(q).ids, want);
   }
+  policy::RestoreRules no_probe;
+  no_probe.probe_every_ns = 3'600'000'000'000;
   Node n(
       dir.path(),
       [](EngineConfig* c, DirectoryOptions* o) {
@@ -264,7 +349,7 @@ TEST(StoreParitySlow, GivenUpAndNotAskedAgain) {
         o->writable = false;
         c->cost = {0, 0, 1'000'000, 0, 0, 0, 0};
       },
-      policy::RestoreRules{});
+      no_probe);
   EXPECT_EQ(n.run(q).ids, want);
   EngineStats s = n.server->engine->stats();
   EXPECT_EQ(s.store_loads, 1);

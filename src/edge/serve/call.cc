@@ -291,10 +291,12 @@ void GenerationCall::on_event(GenerationEvent&& e) {
       if (!started_) {
         started_ = true;
         usage_.cached_tokens = e.usage.cached_tokens;
+        usage_.store_tokens = e.usage.store_tokens;
         s_->gate->started(ticket_);
       }
       c.prompt_logprobs = std::move(e.prompt_logprobs);
-      return c.parser->ready(s_->fingerprint, e.usage.prompt_tokens, e.usage.cached_tokens);
+      return c.parser->ready(s_->fingerprint, e.usage.prompt_tokens, e.usage.cached_tokens,
+                             e.usage.store_tokens);
     case GenerationEvent::Kind::kTokens:
       return take_tokens(c, e);
     case GenerationEvent::Kind::kFinished:
@@ -542,6 +544,7 @@ void GenerationCall::account() {
                             {"reason", reason_},
                             {"prompt_tokens", usage_.prompt_tokens},
                             {"cached_tokens", usage_.cached_tokens},
+                            {"store_tokens", usage_.store_tokens},
                             {"output_tokens", output},
                             {"reasoning_tokens", reasoning},
                             {"queue_ms", ms(queue_ns_)},

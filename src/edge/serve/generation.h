@@ -58,6 +58,7 @@ struct GenerationRequest {
 struct GenerationUsage {
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
   int64_t preemptions = 0;
+  int64_t store_tokens = 0;  // of the cached ones, brought in from the persistent store
 };
 
 // Of one choice, in this order: kStarted, any number of kTokens, kFinished; exactly one kFinished.
@@ -97,6 +98,8 @@ struct EngineView {
   int64_t drafted_tokens = 0, accepted_tokens = 0;
   SpeculationView speculation;
   std::vector<std::pair<std::string, int64_t>> counters, gauges;  // all of them, for metrics and console
+  std::string
+      store_trouble;  // why nothing can be kept in the persistent store; empty: it can, or there is none
 };
 
 class Generator {

@@ -161,7 +161,7 @@ const std::vector<MetricInfo>& metric_catalogue() {
       {"deepinfer_http_slow_readers_total", "counter", "connections", "",
        "streams cut because nobody read them", ""},
       {"deepinfer_degraded", "gauge", "0 or 1", "what",
-       "database or log cannot be written now; answers go on", ""},
+       "database, log or store cannot be written now; answers go on", ""},
       {"deepinfer_lost_records_total", "counter", "records", "what",
        "rows of the database and lines of the log that could not be kept", ""},
       {"deepinfer_http2_connections_total", "counter", "connections", "", "of them, of HTTP/2", ""},
@@ -342,8 +342,9 @@ std::string metrics_text(const ServeMetrics& m, const EngineView& e, const HttpG
   w.value("deepinfer_http_timeouts_total", n(http.timeouts));
   w.value("deepinfer_http_slow_readers_total", n(http.slow_readers));
   using Counts = std::map<std::string, int64_t>;
-  w.by_label("deepinfer_degraded",
-             Counts{{"database", records.database_failing ? 1 : 0}, {"log", records.log_failing ? 1 : 0}});
+  w.by_label("deepinfer_degraded", Counts{{"database", records.database_failing ? 1 : 0},
+                                          {"log", records.log_failing ? 1 : 0},
+                                          {"store", e.store_trouble.empty() ? 0 : 1}});
   w.by_label("deepinfer_lost_records_total",
              Counts{{"database", records.lost_rows}, {"log", records.lost_lines}});
   w.value("deepinfer_http2_connections_total", n(http.h2_connections));

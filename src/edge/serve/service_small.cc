@@ -132,6 +132,7 @@ Json Service::health() const {
   Json degraded = Json::array();
   if (Status db = calls_.database->health(); !db.ok()) degraded.push_back("database: " + db.message());
   if (Status log = calls_.log->health(); !log.ok()) degraded.push_back("log: " + log.message());
+  if (!v.store_trouble.empty()) degraded.push_back("store: " + v.store_trouble);
   if (!degraded.empty()) out["degraded"] = std::move(degraded);
   return out;
 }
