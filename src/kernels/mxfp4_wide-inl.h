@@ -87,23 +87,34 @@ struct IntGroup {
       scales[r] = w.scales + row * blocks;
     }
   }
-  // Block b of all rows, packed: v[i] has four bytes of a row in its lane, columns 8 i to 8 i + 7.
-  HWY_INLINE void Load(int64_t b, __m512i (&v)[4]) const {
-    __m512i a[4], u[4];
-    for (int j = 0; j < 4; ++j) {
+  // Block b of all rows, packed: v[i] has four bytes of a row in its lane, columns 8 i to 8 i + 7. In eight
+  // parts, which leave something else to do between them; `a` is what is on its way.
+  template <int kPart>
+  HWY_INLINE void LoadPart(int64_t b, __m512i (&a)[4], __m512i (&v)[4]) const {
+    if constexpr (kPart < 4) {
       const auto part = [&](int r) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + b * 16));
       };
-      a[j] = _mm512_castsi128_si512(part(j));
+      a[kPart] = _mm512_castsi128_si512(part(kPart));
       // Loads that repeat 16 bytes, masked: they leave the shuffling units to the interleaves.
-      a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x00f0, part(4 + j));
-      a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x0f00, part(8 + j));
-      a[j] = _mm512_mask_broadcast_i32x4(a[j], 0xf000, part(12 + j));
+      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0x00f0, part(4 + kPart));
+      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0x0f00, part(8 + kPart));
+      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0xf000, part(12 + kPart));
+    } else if constexpr (kPart < 6) {
+      constexpr int i = 2 * (kPart - 4);
+      const __m512i low = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+      a[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+      a[i] = low;
+    } else {
+      constexpr int i = kPart - 6;
+      v[2 * i] = _mm512_unpacklo_epi64(a[i], a[2 + i]);
+      v[2 * i + 1] = _mm512_unpackhi_epi64(a[i], a[2 + i]);
     }
-    u[0] = _mm512_unpacklo_epi32(a[0], a[1]), u[1] = _mm512_unpacklo_epi32(a[2], a[3]);
-    u[2] = _mm512_unpackhi_epi32(a[0], a[1]), u[3] = _mm512_unpackhi_epi32(a[2], a[3]);
-    v[0] = _mm512_unpacklo_epi64(u[0], u[1]), v[1] = _mm512_unpackhi_epi64(u[0], u[1]);
-    v[2] = _mm512_unpacklo_epi64(u[2], u[3]), v[3] = _mm512_unpackhi_epi64(u[2], u[3]);
+  }
+  HWY_INLINE void Load(int64_t b, __m512i (&v)[4]) const {
+    __m512i a[4];
+    LoadPart<0>(b, a, v), LoadPart<1>(b, a, v), LoadPart<2>(b, a, v), LoadPart<3>(b, a, v);
+    LoadPart<4>(b, a, v), LoadPart<5>(b, a, v), LoadPart<6>(b, a, v), LoadPart<7>(b, a, v);
   }
   // The same as bytes 2 w + 12: w[2 i] has columns 8 i + {0, 2, 4, 6}, w[2 i + 1] the odd ones.
   HWY_INLINE void Expand(int64_t b, __m512i table, __m512i (&w)[8]) const {
@@ -234,6 +245,19 @@ struct IntArgs {
   }
 };
 
+// Columns 8 J to 8 J + 7 of block b, and two parts of loading the block after it.
+template <int J, int T>
+HWY_INLINE void IntFewStep(const IntGroup& p, const uint8_t* const (&x)[T], int64_t b, int64_t next_b,
+                           const __m512i (&v)[4], __m512i (&a)[4], __m512i (&next)[4], __m512i (&isum)[T]) {
+  const __m512i table = IntTable();
+  const __m512i even = LowCodes(v[J], table);
+  p.LoadPart<2 * J>(next_b, a, next);
+  for (int t = 0; t < T; ++t) isum[t] = Dot4At(isum[t], even, x[t] + b * 32 + 8 * J);
+  const __m512i odd = HighCodes(v[J], table);
+  p.LoadPart<2 * J + 1>(next_b, a, next);
+  for (int t = 0; t < T; ++t) isum[t] = Dot4At(isum[t], odd, x[t] + b * 32 + 8 * J + 4);
+}
+
 // Blocks [b0, b0 + n) of T prepared rows against one group; `scales`: of these blocks. `v` holds the packed
 // codes of block b0 and is left with those of the block after the last, so that a block is on its way while
 // the one before it is multiplied.
@@ -241,21 +265,18 @@ template <int T, bool kMiddle>
 HWY_INLINE void IntFewPiece(const IntGroup& p, const uint8_t* const (&x)[T], int64_t b0, int n,
                             int64_t blocks, const uint8_t (*scales)[16], IntStream& stream, __m512i (&v)[4],
                             __m512 (&chain)[T]) {
-  const __m512i table = IntTable();
   for (int i = 0; i < n; ++i) {
-    const int64_t b = b0 + i;
+    const int64_t b = b0 + i, next_b = std::min(b + 1, blocks - 1);
     if (b % 4 == 0) p.Fetch(b, blocks);
     stream.Advance(b);
-    __m512i isum[T], next[4];
-    p.Load(std::min(b + 1, blocks - 1), next);
+    __m512i isum[T], a[4], next[4];
     for (int t = 0; t < T; ++t)
       isum[t] = FourBytes(reinterpret_cast<const int8_t*>(x[t] + blocks * 36 + b * 4));
-    for (int j = 0; j < 4; ++j) {
-      const __m512i even = LowCodes(v[j], table), odd = HighCodes(v[j], table);
-      for (int t = 0; t < T; ++t) isum[t] = Dot4At(isum[t], even, x[t] + b * 32 + 8 * j);
-      for (int t = 0; t < T; ++t) isum[t] = Dot4At(isum[t], odd, x[t] + b * 32 + 8 * j + 4);
-      v[j] = next[j];
-    }
+    IntFewStep<0, T>(p, x, b, next_b, v, a, next, isum);
+    IntFewStep<1, T>(p, x, b, next_b, v, a, next, isum);
+    IntFewStep<2, T>(p, x, b, next_b, v, a, next, isum);
+    IntFewStep<3, T>(p, x, b, next_b, v, a, next, isum);
+    for (int j = 0; j < 4; ++j) v[j] = next[j];
     if constexpr (kMiddle) {
       const __m512i step = ScaleSteps(scales[i]);
       for (int t = 0; t < T; ++t)
