@@ -145,6 +145,17 @@ void add_parts(const StepPoint& p, const char* op, double bytes_per_s, double op
                   parts / calls * 1e-3 / total, "limit: the whole step, timed apart"});
 }
 
+// Where the memory of experts is bounded: how often one was there.
+void add_experts(const StepPoint& p, const char* op, int threads, std::vector<BenchLine>* out) {
+  const ExpertUse& e = p.experts;
+  if (e.uses == 0) return;
+  auto uses = static_cast<double>(e.uses), hits = static_cast<double>(e.uses - e.misses);
+  out->push_back(
+      {fmt::format("{}.expert_hits", op), "", p.rows, threads, hits, "uses", uses, hits / uses,
+       fmt::format("of {} experts of {:.2f} MB that may be resident {} are, {} forgotten", e.capacity,
+                   static_cast<double>(e.expert_bytes) * 1e-6, e.resident, e.evictions)});
+}
+
 }  // namespace
 
 Result<std::vector<StepPoint>> measure_decode(const ModelWeights& weights, ThreadPool* pool,
@@ -152,7 +163,7 @@ Result<std::vector<StepPoint>> measure_decode(const ModelWeights& weights, Threa
   std::vector<StepPoint> out;
   for (int64_t context : o.contexts) {
     for (int64_t rows : o.rows) {
-      Forward<float> model(&weights, pool, {});
+      Forward<float> model(&weights, pool, {.routing = o.routing});
       auto made = MadeUp::make(weights, &model, rows, context, 2 * (o.steps + 1));
       if (!made.ok()) return made.status();
       made->warm(context);
@@ -169,6 +180,7 @@ Result<std::vector<StepPoint>> measure_decode(const ModelWeights& weights, Threa
           }
           model.run(spans);
         });
+        p.experts = model.expert_use();
         out.push_back(std::move(p));
       }
     }
@@ -181,7 +193,7 @@ Result<std::vector<StepPoint>> measure_prefill(const ModelWeights& weights, Thre
   std::vector<StepPoint> out;
   for (int64_t context : o.contexts) {
     for (int64_t rows : o.rows) {
-      Forward<float> model(&weights, pool, {});
+      Forward<float> model(&weights, pool, {.routing = o.routing});
       auto made = MadeUp::make(weights, &model, o.steps + 1, context, rows);
       if (!made.ok()) return made.status();
       made->warm(context);
@@ -194,6 +206,7 @@ Result<std::vector<StepPoint>> measure_prefill(const ModelWeights& weights, Thre
         s->decoder_floor = std::max(s->decoder_floor, context + rows - keep);
         model.run({{s, context, context + rows, context + rows - 1}});
       });
+      p.experts = model.expert_use();
       out.push_back(std::move(p));
     }
   }
@@ -211,6 +224,7 @@ std::vector<BenchLine> decode_lines(const std::vector<StepPoint>& points,
         {row_kind(p), "mixed", p.rows, threads, rate, "GB/s", read, read > 0 ? rate / read : 0,
          fmt::format("context {}: {:.3f} ms, {:.1f} tok/s, {:.1f} MB, {:.0f} barriers", p.context,
                      p.seconds * 1e3, static_cast<double>(p.rows) / p.seconds, p.bytes * 1e-6, p.jobs)});
+    add_experts(p, row_kind(p), threads, &out);
     if (profile) add_parts(p, row_kind(p), read * 1e9, ops * 1e9, threads, &out);
   }
   return out;
@@ -227,6 +241,7 @@ std::vector<BenchLine> prefill_lines(const std::vector<StepPoint>& points,
         {"prefill_step", "mixed", p.rows, threads, rate, "Gop/s", ops, ops > 0 ? rate / ops : 0,
          fmt::format("context {}: {:.1f} ms, {:.1f} tok/s, {:.2f} Gmac, {:.0f} barriers", p.context,
                      p.seconds * 1e3, static_cast<double>(p.rows) / p.seconds, p.macs * 1e-9, p.jobs)});
+    add_experts(p, "prefill_step", threads, &out);
     if (profile) add_parts(p, "prefill_step", read * 1e9, ops * 1e9, threads, &out);
   }
   return out;

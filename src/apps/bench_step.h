@@ -11,6 +11,7 @@
 #include "apps/bench_limits.h"
 #include "base/status.h"
 #include "checkpoint/weights.h"
+#include "engine/forward.h"
 #include "engine/step_profile.h"
 #include "host/thread_pool.h"
 
@@ -21,6 +22,7 @@ struct StepBenchOptions {
   std::vector<int64_t> contexts;  // positions before the rows
   int steps = 24;                 // timed calls of a point; the median counts
   bool profile = false;           // a line per part of the step as well
+  Routing routing = Routing::kModel;
 };
 
 // What a point measured.
@@ -31,6 +33,7 @@ struct StepPoint {
   double bytes = 0, macs = 0;  // of one call, mean
   double jobs = 0;             // hand-outs to the threads per call
   StepProfile profile;         // of all timed calls
+  ExpertUse experts;           // since the point began, where their memory is bounded
 };
 
 // Every rows x contexts point, decode with and without the head. kInvalidArgument when a point does not fit

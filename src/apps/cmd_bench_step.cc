@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "apps/bench_step.h"
@@ -19,6 +20,7 @@ struct Options {
   std::string model, config = "v41-flash";
   StepBenchOptions bench;
   int threads = 0, steps = 0;
+  int64_t expert_memory_mib = 0;
   bool json = false, quick = false, quiet = false;
   double bandwidth = 0, tera_ops = 0;  // project
 };
@@ -62,7 +64,7 @@ Result<Measured> measure(const Options& o, const LoadedModel& model, const F& ru
 }
 
 Result<LoadedModel> load(const Options& o) {
-  auto model = load_model(o.model);
+  auto model = load_model(o.model, {.expert_memory_bytes = o.expert_memory_mib << 20});
   if (model.ok() && !model->notice.empty() && !o.quiet) fmt::print(stderr, "{}\n", model->notice);
   return model;
 }
@@ -175,6 +177,12 @@ void add_points(CLI::App* cmd, Options* o) {
   cmd->add_option("--steps", o->steps, "Timed calls of a point; the median counts")
       ->check(CLI::Range(1, 100000));
   cmd->add_flag("--profile", o->bench.profile, "Where the time goes, a line per part");
+  cmd->add_option("--routing", o->bench.routing, "Experts of a row: the model's, evenly spread, or drawn")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Routing>{
+              {"model", Routing::kModel}, {"balanced", Routing::kBalanced}, {"random", Routing::kRandom}},
+          CLI::ignore_case));
+  add_expert_memory(cmd, &o->expert_memory_mib);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct Options {
   ChatPromptOptions chat;
   bool no_speculate = false, exact = false, json = false, quiet = false;
   int threads = 0;
-  int64_t keep = 0;
+  int64_t keep = 0, expert_memory_mib = 0;
   GenerateOptions generate;
 };
 
@@ -63,8 +63,12 @@ const char* finish_name(GenerateStats::Finish f) {
   return "unknown";
 }
 
+double hit_rate(const ExpertUse& e) {
+  return 1.0 - static_cast<double>(e.misses) / static_cast<double>(e.uses);
+}
+
 void report(const Options& o, const GenerateStats& s, const std::vector<int32_t>& ids,
-            const std::string& text, const LoadedModel& m) {
+            const std::string& text, const LoadedModel& m, const ExpertUse& experts) {
   double prefill = per_second(s.prompt_tokens, s.prefill_ns),
          decode = per_second(s.generated_tokens, s.decode_ns);
   if (o.json) {
@@ -83,6 +87,11 @@ void report(const Options& o, const GenerateStats& s, const std::vector<int32_t>
                    {"steps", s.steps},
                    {"drafted", s.drafted},
                    {"accepted", s.accepted}};
+    if (experts.uses > 0)
+      j["experts"] = {{"uses", experts.uses},
+                      {"misses", experts.misses},
+                      {"evictions", experts.evictions},
+                      {"hit_rate", hit_rate(experts)}};
     fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return;
   }
@@ -94,12 +103,16 @@ void report(const Options& o, const GenerateStats& s, const std::vector<int32_t>
              "drafts {}/{} accepted]\n",
              s.prompt_tokens, s.generated_tokens, finish_name(s.finish), prefill, decode, s.steps, s.accepted,
              s.drafted);
+  if (experts.uses > 0)
+    fmt::print(stderr, "[experts: {} of {} uses found in memory ({:.1f} %), {} of {} resident]\n",
+               experts.uses - experts.misses, experts.uses, 100 * hit_rate(experts), experts.resident,
+               experts.capacity);
 }
 
 int run_generate(Options o) {
   auto text = read_prompt(o);
   if (!text.ok()) return fail(text.status());
-  auto loaded = load_model(o.model);
+  auto loaded = load_model(o.model, {.expert_memory_bytes = o.expert_memory_mib << 20});
   if (!loaded.ok()) return fail(loaded.status());
   LoadedModel& m = *loaded;
   if (!m.notice.empty()) fmt::print(stderr, "{}\n", m.notice);
@@ -141,7 +154,7 @@ int run_generate(Options o) {
   produced += rest;
   if (!o.json) std::fwrite(rest.data(), 1, rest.size(), stdout);
   if (stop.stop_requested()) stats->finish = GenerateStats::Finish::kCancelled;
-  report(o, *stats, ids, produced, m);
+  report(o, *stats, ids, produced, m, model.expert_use());
   return stop.stop_requested() ? 130 : 0;
 }
 
@@ -178,6 +191,7 @@ void add_generate(Program& program) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   cmd->add_option("--threads", o->threads, "Threads (default: all usable CPUs); never changes the text")
       ->check(CLI::Range(1, 4096));
+  add_expert_memory(cmd, &o->expert_memory_mib);
   cmd->add_flag("--json", o->json, "Print one JSON object with text, token_ids, usage and timing");
   cmd->add_flag("--quiet", o->quiet, "No line of statistics");
   cmd->callback([&program, o] { program.run = [o] { return run_generate(*o); }; });

@@ -48,7 +48,15 @@ Result<std::string> synthetic_stand_in() {
 
 }  // namespace
 
-Result<LoadedModel> load_model(const std::string& dir) {
+void add_expert_memory(CLI::App* command, int64_t* mib) {
+  command
+      ->add_option("--expert-memory", *mib,
+                   "MiB of routed experts kept in memory, the most used ones; the others are read from the "
+                   "checkpoint when needed (default: all are kept)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+}
+
+Result<LoadedModel> load_model(const std::string& dir, const LoadOptions& options) {
   LoadedModel m;
   m.dir = dir.empty() ? shipped_model() : dir;
   if (m.dir.empty()) {
@@ -58,7 +66,7 @@ Result<LoadedModel> load_model(const std::string& dir) {
         "text is noise: " +
         m.dir;
   }
-  DI_ASSIGN(ModelWeights weights, load_checkpoint(m.dir));
+  DI_ASSIGN(ModelWeights weights, load_checkpoint(m.dir, options));
   m.weights = std::make_unique<ModelWeights>(std::move(weights));
   DI_ASSIGN(Tokenizer tokenizer, Tokenizer::from_file((fs::path(m.dir) / "tokenizer.json").string()));
   if (tokenizer.vocab_size() > m.weights->config.vocab_size) {

@@ -2,6 +2,8 @@
 // commands that generate.
 #pragma once
 
+#include <CLI/CLI.hpp>
+
 #include <memory>
 #include <string>
 
@@ -20,6 +22,9 @@ struct LoadedModel {
 
 // `dir` empty: the shipped small model (DEEPINFER_MODEL, or models/deepinfer-tiny beside the program or in
 // its source tree), else a synthetic t1 checkpoint made in the user's cache folder, and the notice says so.
-Result<LoadedModel> load_model(const std::string& dir);
+Result<LoadedModel> load_model(const std::string& dir, const LoadOptions& options = {});
+
+// The option `--expert-memory MIB` of commands that run a model.
+void add_expert_memory(CLI::App* command, int64_t* mib);
 
 }  // namespace deepinfer

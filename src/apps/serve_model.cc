@@ -76,7 +76,7 @@ Result<ServedModel> open_engine(const ServeConfig& c,
   ServedModel out;
   const int64_t begin = now_ns();
   auto owned = std::make_shared<Owned>();
-  DI_ASSIGN(owned->model, load_model(c.model));
+  DI_ASSIGN(owned->model, load_model(c.model, {.expert_memory_bytes = c.expert_memory_bytes}));
   out.notice = owned->model.notice;
   out.name = std::filesystem::path(owned->model.dir).lexically_normal().filename().string();
   if (out.name.empty()) out.name = std::filesystem::path(owned->model.dir).parent_path().filename().string();

@@ -86,6 +86,9 @@ void describe_model(Describer& d) {
   d("threads", &C::threads, "threads of the forward pass; 0: all usable CPUs");
   d("context_tokens", &C::context_tokens, "longest prompt and answer together; 0: the model's");
   d("kv_tokens", &C::kv_tokens, "tokens the cache holds over all requests; 0: chosen from the free memory");
+  d("expert_memory_bytes", &C::expert_memory_bytes,
+    "routed experts kept in memory, the most used ones; the others are read from the checkpoint when needed; "
+    "0: all");
   d("max_running", &C::max_running, "choices computed at a time");
   d("step_tokens", &C::step_tokens, "most rows of one step; 0: the engine's choice");
   d("interactive_step_ms", &C::interactive_step_ms,

@@ -54,7 +54,9 @@ class FileSource : public WeightSource {
       constexpr std::string_view kWeight = ".weight";
       m.scales = find(name.substr(0, name.size() - kWeight.size()) + ".scale").data;
     }
-    if (t.spec.role == Role::kEngramTable) advise_rows(t);
+    // Engram rows are gathered one by one: reading ahead would only evict useful pages. Everything else is
+    // walked from end to end.
+    advise(t, t.spec.role == Role::kEngramTable ? MapAdvice::kRandom : MapAdvice::kHuge);
     return m;
   }
 
@@ -98,10 +100,9 @@ class FileSource : public WeightSource {
     std::memcpy(storage_->copies.back().get(), t.data, t.bytes);
     return storage_->copies.back().get();
   }
-  // Engram rows are gathered one by one: reading ahead would only evict useful pages.
-  void advise_rows(const TensorBytes& t) const {
+  void advise(const TensorBytes& t, MapAdvice advice) const {
     const MappedFile& file = storage_->files->shards[t.shard].file;
-    file.advise(MapAdvice::kRandom, static_cast<size_t>(t.data - file.data()), t.bytes);
+    file.advise(advice, static_cast<size_t>(t.data - file.data()), t.bytes);
   }
 
   Storage* storage_;
@@ -123,6 +124,8 @@ Result<ModelWeights> load_checkpoint(const std::string& dir, const LoadOptions& 
   ModelWeights weights = bind_weights(storage->files->config, source);
   DI_TRY(problems.to_status(dir));
   weights.token_map = storage->files->token_map;
+  for (const auto& shard : storage->files->shards) weights.mapped.push_back(shard.file.bytes());
+  weights.expert_memory_bytes = options.expert_memory_bytes;
   weights.storage = std::move(storage);
   return weights;
 }

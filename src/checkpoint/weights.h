@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,10 @@ struct ModelWeights {
   std::vector<BlockWeights> mtp;                     // num_nextn_predict_layers
   DraftWeights draft;
   std::vector<int32_t> token_map;  // compressed id per token id, for Engram
+  // File mappings that views point into: their pages can be forgotten and come back from the file. Other
+  // memory cannot.
+  std::vector<std::span<const uint8_t>> mapped;
+  int64_t expert_memory_bytes = 0;  // of routed experts that may be resident at a time; 0: all
   // Keeps mappings and buffers alive; views point into it.
   std::shared_ptr<const void> storage;
 };
@@ -84,6 +89,7 @@ Result<ModelWeights> exact_synthetic_weights(const ModelConfig& config);
 struct LoadOptions {
   bool check_values =
       false;  // scan every scale and norm for NaN (inspect --check); otherwise only small tensors are scanned
+  int64_t expert_memory_bytes = 0;  // to ModelWeights
 };
 
 // Opens a checkpoint directory in the released format: config.json, model.safetensors.index.json (or one

@@ -1,5 +1,6 @@
 // CSA2 attention of a layer: queries and latents, the one softmax over window and selected entries, the
 // grouped output projection. Source: model specification 3.1, 3.5, 3.6.
+#include <atomic>
 #include <cmath>
 
 #include "engine/forward_impl.h"
@@ -80,14 +81,24 @@ int64_t Forward<A>::Impl::attended(int l, const RowSet& rows, int64_t t, int64_t
   return *window + (role.ratio > 0 ? selection_count[static_cast<size_t>(t)] : 0);
 }
 
-// Decodes records [i0, i1) of what row t attends to out + i * D. Records that lie one after the other are
-// decoded in one go.
 template <typename A>
-void Forward<A>::Impl::gather(int l, const RowSet& rows, int64_t t, int64_t window, int64_t i0, int64_t i1,
-                              A* out) const {
+bool Forward<A>::Impl::decode(const RecordLayout& r, const uint8_t* codes, const uint8_t* scales, int64_t i,
+                              int64_t n, const Gathered& out) const {
+  int64_t D = c.head_dim;
+  if (out.form)
+    return k.gather_records(r.format, codes, scales, n * D,
+                            reinterpret_cast<uint8_t*>(out.values) + i * k.gathered_bytes(r.format, D));
+  k.decode_record(r.format, codes, scales, n * D, out.values + i * D);
+  return true;
+}
+
+// Records that lie one after the other are decoded in one go.
+template <typename A>
+bool Forward<A>::Impl::gather(int l, const RowSet& rows, int64_t t, int64_t window, int64_t i0, int64_t i1,
+                              const Gathered& out) const {
   const LayerRole& role = roles[static_cast<size_t>(l)];
   const SpanRows& s = rows.spans[static_cast<size_t>(rows.span_of[static_cast<size_t>(t)])];
-  int64_t first = rows.position[static_cast<size_t>(t)] - window + 1, D = c.head_dim;
+  int64_t first = rows.position[static_cast<size_t>(t)] - window + 1;
   const RecordRing& ring = s.sequence->window[static_cast<size_t>(l)];
   for (int64_t i = i0, n = 0, end = std::min(i1, window); i < end; i += n) {
     int64_t at = first + i;
@@ -100,9 +111,9 @@ void Forward<A>::Impl::gather(int l, const RowSet& rows, int64_t t, int64_t wind
     } else {
       n = ring.run(at, std::min(end - i, s.begin - at), &codes, &scales);
     }
-    k.decode_record(layout.window.format, codes, scales, n * D, out + i * D);
+    if (!decode(layout.window, codes, scales, i, n, out)) return false;
   }
-  if (role.ratio == 0) return;
+  if (role.ratio == 0) return true;
   const CacheLayout::Source& src = layout.sources[static_cast<size_t>(role.kv_slot)];
   const int32_t* sel = selection.data() + t * c.index_topk - window;
   auto entries = static_cast<int32_t>(src.entries);
@@ -111,26 +122,36 @@ void Forward<A>::Impl::gather(int l, const RowSet& rows, int64_t t, int64_t wind
     int64_t most = std::min<int64_t>(i1 - i, entries - e);
     for (n = 1; n < most && sel[i + n] == j + n;) ++n;
     const uint8_t* block = s.sequence->block_data(b);
-    k.decode_record(layout.main.format, block + src.main_codes + e * layout.main.code_bytes,
-                    block + src.main_scales + e * layout.main.scale_bytes, n * D, out + i * D);
+    if (!decode(layout.main, block + src.main_codes + e * layout.main.code_bytes,
+                block + src.main_scales + e * layout.main.scale_bytes, i, n, out))
+      return false;
   }
+  return true;
 }
 
 template <typename A>
 void Forward<A>::Impl::attend_heads(const BlockWeights& b, int64_t t, const A* cos, const A* sin,
-                                    const A* gathered, int64_t n, int64_t h0, int64_t h1, A* scratch) {
+                                    const Gathered& gathered, int64_t n, int64_t h0, int64_t h1, A* scratch) {
   int64_t D = c.head_dim, heads = c.num_attention_heads, at = D - 2 * c.rotary_pairs();
-  int pairs = static_cast<int>(c.rotary_pairs());
+  int pairs = static_cast<int>(c.rotary_pairs()), count = static_cast<int>(h1 - h0);
   A* query = q.data() + t * heads * D;
-  A* out = o.data() + t * heads * D;
+  A* out = o.data() + t * heads * D + h0 * D;
+  const A* sink = b.attn_sink.template data<A>() + h0;
+  double scale = 1.0 / std::sqrt(static_cast<double>(D));
   for (int64_t h = h0; h < h1; ++h) k.rope(query + h * D + at, cos, sin, pairs, false);
-  k.attend(query + h0 * D, gathered, n, D, static_cast<int>(h1 - h0), 1.0 / std::sqrt(static_cast<double>(D)),
-           b.attn_sink.template data<A>() + h0, scratch, out + h0 * D);
-  for (int64_t h = h0; h < h1; ++h) k.rope(out + h * D + at, cos, sin, pairs, true);
+  if (!gathered.form) {
+    k.attend(query + h0 * D, gathered.values, n, D, count, scale, sink, scratch, out);
+  } else {
+    bool done = k.attend_gathered(query + h0 * D, reinterpret_cast<const uint8_t*>(gathered.values), n, D,
+                                  count, scale, sink, scratch, out);
+    // Rotated queries are [r].
+    DI_CHECK(done, "a query that is no bf16 value");
+  }
+  for (int64_t h = h0; h < h1; ++h) k.rope(out + (h - h0) * D + at, cos, sin, pairs, true);
 }
 
 // Many rows: each thread gathers and attends whole rows. Fewer rows than threads: the gather is spread by
-// records, the softmax by heads.
+// records, the softmax by heads. A row with a record that the kernels' form cannot hold takes values.
 template <typename A>
 void Forward<A>::Impl::attend_rows(int l, const RowSet& rows, const std::vector<A>& cos,
                                    const std::vector<A>& sin) {
@@ -138,6 +159,7 @@ void Forward<A>::Impl::attend_rows(int l, const RowSet& rows, const std::vector<
   const BlockWeights& b = w.layers[static_cast<size_t>(l)];
   int64_t T = rows.size(), D = c.head_dim, heads = c.num_attention_heads, pairs = c.rotary_pairs();
   int64_t max_rows = c.sliding_window + (role.ratio > 0 ? c.index_topk : 0);
+  bool form = gathers_form();
   grow(&o, T * heads * D);
   if (profile != nullptr) {
     for (int64_t t = 0; t < T; ++t) {
@@ -151,26 +173,40 @@ void Forward<A>::Impl::attend_rows(int l, const RowSet& rows, const std::vector<
     for_rows(T, [&](int64_t t, int wk) {
       A* scratch = worker_scratch(wk, max_rows * D + heads * max_rows);
       int64_t window, n = attended(l, rows, t, &window);
-      gather(l, rows, t, window, 0, n, scratch);
-      attend_heads(b, t, cos.data() + t * pairs, sin.data() + t * pairs, scratch, n, 0, heads,
+      Gathered g{scratch, form};
+      if (!gather(l, rows, t, window, 0, n, g)) {
+        g.form = false;
+        gather(l, rows, t, window, 0, n, g);
+      }
+      attend_heads(b, t, cos.data() + t * pairs, sin.data() + t * pairs, g, n, 0, heads,
                    scratch + max_rows * D);
     });
     return;
   }
   grow(&gathered_rows, T * max_rows * D);
+  std::vector<Gathered> gathered;
+  for (int64_t t = 0; t < T; ++t) gathered.push_back({gathered_rows.data() + t * max_rows * D, form});
+  std::vector<uint8_t> refused(static_cast<size_t>(T), 0);
   constexpr int64_t kRecords = 64;  // of one hand-out
   int64_t parts = (max_rows + kRecords - 1) / kRecords;
   for_rows(T * parts, [&](int64_t i, int) {
     int64_t t = i / parts, window, n = attended(l, rows, t, &window), from = i % parts * kRecords;
-    if (from < n)
-      gather(l, rows, t, window, from, std::min(n, from + kRecords), gathered_rows.data() + t * max_rows * D);
+    auto at = static_cast<size_t>(t);
+    if (from < n && !gather(l, rows, t, window, from, std::min(n, from + kRecords), gathered[at]))
+      std::atomic_ref<uint8_t>(refused[at]).store(1);
   });
+  for (int64_t t = 0; t < T; ++t) {
+    auto at = static_cast<size_t>(t);
+    if (refused[at] == 0) continue;
+    gathered[at].form = false;
+    int64_t window, n = attended(l, rows, t, &window);
+    gather(l, rows, t, window, 0, n, gathered[at]);
+  }
   int64_t groups = std::min<int64_t>(heads, pool->threads());
   for_rows(T * groups, [&](int64_t i, int wk) {
     int64_t t = i / groups, g = i % groups, window, n = attended(l, rows, t, &window);
-    attend_heads(b, t, cos.data() + t * pairs, sin.data() + t * pairs,
-                 gathered_rows.data() + t * max_rows * D, n, heads * g / groups, heads * (g + 1) / groups,
-                 worker_scratch(wk, heads * max_rows));
+    attend_heads(b, t, cos.data() + t * pairs, sin.data() + t * pairs, gathered[static_cast<size_t>(t)], n,
+                 heads * g / groups, heads * (g + 1) / groups, worker_scratch(wk, heads * max_rows));
   });
 }
 
@@ -257,14 +293,14 @@ void Forward<A>::Impl::attention(int l, const RowSet& rows, ForwardTrace<A>* tra
   store_rings(l, rows);
 }
 
-#define DI_INSTANTIATE(A)                                                                                  \
-  template void Forward<A>::Impl::project_queries(const BlockWeights&, int64_t, const std::vector<A>&,     \
-                                                  const std::vector<A>&, bool);                            \
-  template void Forward<A>::Impl::encode_latents(const BlockWeights&, int64_t, const std::vector<A>&,      \
-                                                 const std::vector<A>&);                                   \
-  template void Forward<A>::Impl::attend_heads(const BlockWeights&, int64_t, const A*, const A*, const A*, \
-                                               int64_t, int64_t, int64_t, A*);                             \
-  template void Forward<A>::Impl::output_projection(const BlockWeights&, int64_t);                         \
+#define DI_INSTANTIATE(A)                                                                              \
+  template void Forward<A>::Impl::project_queries(const BlockWeights&, int64_t, const std::vector<A>&, \
+                                                  const std::vector<A>&, bool);                        \
+  template void Forward<A>::Impl::encode_latents(const BlockWeights&, int64_t, const std::vector<A>&,  \
+                                                 const std::vector<A>&);                               \
+  template void Forward<A>::Impl::attend_heads(const BlockWeights&, int64_t, const A*, const A*,       \
+                                               const Gathered&, int64_t, int64_t, int64_t, A*);        \
+  template void Forward<A>::Impl::output_projection(const BlockWeights&, int64_t);                     \
   template void Forward<A>::Impl::attention(int, const RowSet&, ForwardTrace<A>*);
 DI_INSTANTIATE(float)
 DI_INSTANTIATE(double)

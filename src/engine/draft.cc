@@ -114,7 +114,7 @@ void Forward<A>::Impl::draft_attention(const BlockWeights& b, size_t stage,
   for_rows(rows, [&](int64_t t, int wk) {
     auto span = static_cast<size_t>(t / n);
     attend_heads(b, t, cos.data() + t * pairs, sin.data() + t * pairs,
-                 gathered.data() + static_cast<int64_t>(span) * most * D, count[span], 0, heads,
+                 {gathered.data() + static_cast<int64_t>(span) * most * D, false}, count[span], 0, heads,
                  worker_scratch(wk, heads * count[span]));
   });
   lap(StepPart::kAttend);

@@ -94,7 +94,9 @@ Forward<A>::Impl::Impl(const ModelWeights* weights, ThreadPool* p, const Forward
       layout(make_cache_layout<A>(weights->config, options.quantise_caches)),
       roles(layer_map(weights->config)),
       hash(make_engram_hash(weights->config)),
-      hc{c.hc_mult, c.hc_sinkhorn_iters, c.hc_eps, c.rms_norm_eps} {
+      hc{c.hc_mult, c.hc_sinkhorn_iters, c.hc_eps, c.rms_norm_eps},
+      residency(*weights),
+      routing(options.routing) {
   for (double f : main_rope_frequencies(c)) main_freq.push_back(static_cast<A>(f));
   for (double f : compress_rope_frequencies(c)) compress_freq.push_back(static_cast<A>(f));
   worker.resize(static_cast<size_t>(pool->threads()));
@@ -396,6 +398,12 @@ template <typename A>
 void Forward<A>::set_profile(StepProfile* profile) {
   impl_->profile = profile;
 }
+template <typename A>
+ExpertUse Forward<A>::expert_use() const {
+  const policy::ExpertCache& c = impl_->residency.state();
+  return {c.uses, c.misses, c.evictions, c.resident, c.capacity, impl_->residency.expert_bytes()};
+}
+
 template <typename A>
 bool Forward<A>::valid_token(int32_t id) const {
   return id >= 0 && id < impl_->c.vocab_size;

@@ -88,10 +88,23 @@ struct DraftSpan {
   const DraftPick<A>* pick = nullptr;
 };
 
+// Which experts a row takes. The made-up ones are for measuring: `kBalanced` goes round all experts, so that
+// a call spreads as evenly as it can, `kRandom` draws them, by row and layer. Weights stay the router's.
+enum class Routing { kModel, kBalanced, kRandom };
+
 template <typename A>
 struct ForwardOptions {
   bool quantise_caches = true;          // false only in math mode
   const Kernels<A>* kernels = nullptr;  // nullptr: kernels<A>()
+  Routing routing = Routing::kModel;
+};
+
+// Routed experts under a bound on their memory (ModelWeights::expert_memory_bytes); all zero without one. The
+// hit rate is 1 - misses / uses.
+struct ExpertUse {
+  int64_t uses = 0, misses = 0, evictions = 0;  // experts asked for by layers' calls; not resident; forgotten
+  int64_t resident = 0, capacity = 0;           // experts
+  int64_t expert_bytes = 0;                     // of one
 };
 
 template <typename A>
@@ -121,6 +134,8 @@ class Forward {
 
   // Books where the time of later calls goes; nullptr ends it. Costs a clock reading per part.
   void set_profile(StepProfile* profile);
+
+  ExpertUse expert_use() const;
 
   // Whether a token id may be fed (inside the embedding).
   bool valid_token(int32_t id) const;

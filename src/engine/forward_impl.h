@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "engine/expert_residency.h"
 #include "engine/forward.h"
 #include "engine/moe_scratch.h"
 #include "engine/prepared_rows.h"
@@ -115,8 +116,11 @@ struct Forward<A>::Impl {
   std::vector<PreparedRows<A>> forms;     // of a phase's inputs
   std::vector<A> engram_rows, engram_kv;  // [T, lookup width], [T, (hc+1)*H]
   std::vector<A> main_features;           // [rows of the decoder set, or of a feed, taps*H]
-  int64_t touched_experts = 0;            // distinct per layer, since the call began
-  std::vector<std::vector<A>> worker;     // per-thread scratch
+  ExpertResidency residency;
+  Routing routing;
+  uint64_t routing_calls = 0;          // of moe(), where routing is made up
+  int64_t touched_experts = 0;         // distinct per layer, since the call began
+  std::vector<std::vector<A>> worker;  // per-thread scratch
   std::vector<std::vector<int32_t>> worker_int;
 
   // ---- profile: what was done since the last lap, and since when
@@ -181,13 +185,29 @@ struct Forward<A>::Impl {
   void encode_latents(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin);
   void grow_latents(int64_t T);
   void encode_latent(const BlockWeights& b, int64_t t, const std::vector<A>& cos, const std::vector<A>& sin);
+  // Decoded records of one query row: in the form the kernels multiply (kernels.h, gather_records), or as
+  // values. Either way the memory has room for values.
+  struct Gathered {
+    A* values;
+    bool form;
+  };
+  bool gathers_form() const {
+    return k.gathered_bytes(layout.window.format, c.head_dim) > 0 &&
+           k.gathered_bytes(layout.main.format, c.head_dim) > 0;
+  }
+  // n records that lie one after the other to records [i, i + n) of `out`; false where its form cannot hold
+  // one.
+  bool decode(const RecordLayout& r, const uint8_t* codes, const uint8_t* scales, int64_t i, int64_t n,
+              const Gathered& out) const;
   // One query row, heads [h0, h1), against n gathered records: q is rotated, the softmax runs, o is rotated
   // back.
-  void attend_heads(const BlockWeights& b, int64_t t, const A* cos, const A* sin, const A* gathered,
+  void attend_heads(const BlockWeights& b, int64_t t, const A* cos, const A* sin, const Gathered& gathered,
                     int64_t n, int64_t h0, int64_t h1, A* scratch);
   // Records that row t attends: window ascending, then selected entries ascending.
   int64_t attended(int l, const RowSet& rows, int64_t t, int64_t* window) const;
-  void gather(int l, const RowSet& rows, int64_t t, int64_t window, int64_t i0, int64_t i1, A* out) const;
+  // Decodes records [i0, i1) of what row t attends to `out`; false where the form cannot hold one.
+  bool gather(int l, const RowSet& rows, int64_t t, int64_t window, int64_t i0, int64_t i1,
+              const Gathered& out) const;
   void attend_rows(int l, const RowSet& rows, const std::vector<A>& cos, const std::vector<A>& sin);
   void output_projection(const BlockWeights& b, int64_t T);
   void store_rings(int l, const RowSet& rows);

@@ -8,6 +8,7 @@
 // cut by expert and inner range, (5) by output range over all experts, so no result waits in memory for a
 // sum. Two and three cannot be one: an expert is not known before its logits; nor four and five: an output
 // needs the whole inner width.
+#include <algorithm>
 #include <functional>
 
 #include "engine/forward_impl.h"
@@ -21,6 +22,25 @@ constexpr int64_t kLeastPiece = int64_t{1} << 18;
 // Values of a piece that should stay in the second-level cache: two per row of x and inner column in (4), one
 // per pair and output in (5).
 constexpr int64_t kPieceValues = 1 << 17;
+
+// `k` distinct experts of `n` for row `t` of one call, ascending.
+void made_up_experts(Routing routing, uint64_t call, int64_t t, int n, int k, int32_t* ids) {
+  uint64_t at = static_cast<uint64_t>(t) * static_cast<uint64_t>(k) + call * 5;
+  if (routing == Routing::kBalanced) {
+    for (int i = 0; i < k; ++i)
+      ids[i] = static_cast<int32_t>((at + static_cast<uint64_t>(i)) % static_cast<uint64_t>(n));
+  } else {
+    // A random one, then steps of random length that together stay below a whole turn.
+    uint64_t x = (at + 1) * 0x9e3779b97f4a7c15ull;
+    uint64_t id = (x >> 33) % static_cast<uint64_t>(n), most = static_cast<uint64_t>(n / k);
+    for (int i = 0; i < k; ++i) {
+      ids[i] = static_cast<int32_t>(id);
+      x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+      id = (id + 1 + x % most) % static_cast<uint64_t>(n);
+    }
+  }
+  std::sort(ids, ids + k);
+}
 
 }  // namespace
 
@@ -38,6 +58,11 @@ void Forward<A>::Impl::group_by_expert(const BlockWeights& b, int experts, int64
       s.groups.push_back({&b.experts[e], s.first[e], s.first[e + 1] - s.first[e]});
   }
   touched_experts += static_cast<int64_t>(s.groups.size());
+  if (residency.bounded()) {
+    s.touched.clear();
+    for (const auto& g : s.groups) s.touched.push_back(static_cast<int32_t>(g.e - b.experts.data()));
+    residency.use(b.experts, s.touched);
+  }
   s.groups.push_back({&b.shared, pairs, T});
 
   grow(&s.row_of, pairs + T);
@@ -141,8 +166,11 @@ void Forward<A>::Impl::moe(const BlockWeights& b, int experts, int top_k, const 
     const SmallTensor& bias = image ? b.gate_bias_vl : b.gate_bias;
     route(s.logits.data() + t * experts, bias.template data<A>(), params, worker_scratch(wk, experts),
           s.ids.data() + t * K, s.weights.data() + t * K);
+    if (routing != Routing::kModel)
+      made_up_experts(routing, routing_calls, t, experts, top_k, s.ids.data() + t * K);
     s.routed.put(t, u.data() + t * H, 0, H);
   };
+  ++routing_calls;
   for_rows(T, std::cref(choose));
   if (route_trace != nullptr) {
     for (int64_t t = 0; t < T; ++t)

@@ -30,6 +30,7 @@ struct MoeScratch {
   std::vector<A> weight_of;        // the same
   std::vector<int64_t> entry_of;   // [T * K] where a (row, k) pair went
   std::vector<Group> groups;       // touched experts ascending, then the shared one
+  std::vector<int32_t> touched;    // ids of the touched experts, where they may not all be resident
   std::vector<Piece> pieces;
   PreparedRows<A> dense, routed;          // the input: router and shared expert, routed experts
   PreparedRows<A> dense_act, routed_act;  // the activations between up and down

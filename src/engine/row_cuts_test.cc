@@ -1,3 +1,4 @@
+// The cuts of row_cuts.h: whole units, all rows once, long first, small at the end.
 #include "engine/row_cuts.h"
 
 #include <gtest/gtest.h>

@@ -72,17 +72,16 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   return file;
 }
 
-void MappedFile::advise(MapAdvice advice, size_t offset, size_t length) const {
-  if (data_ == nullptr || offset >= size_ || length == 0) return;
-  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  size_t end = offset + std::min(length, size_ - offset);
+void advise_mapping(MapAdvice advice, const uint8_t* data, size_t length) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  uintptr_t begin = reinterpret_cast<uintptr_t>(data), end = begin + length;
   if (advice == MapAdvice::kDontNeed) {
-    offset = (offset + page - 1) / page * page;
-    if (end != size_) end = end / page * page;
-    if (offset >= end) return;
+    begin = (begin + page - 1) / page * page;
+    end = end / page * page;
   } else {
-    offset = offset / page * page;
+    begin = begin / page * page;
   }
+  if (begin >= end) return;
   int flag = MADV_NORMAL;
   switch (advice) {
     case MapAdvice::kNormal:
@@ -100,9 +99,21 @@ void MappedFile::advise(MapAdvice advice, size_t offset, size_t length) const {
     case MapAdvice::kDontNeed:
       flag = MADV_DONTNEED;
       break;
+    case MapAdvice::kHuge:
+      flag = MADV_HUGEPAGE;
+      break;
   }
   // A refused hint changes speed only, never content.
-  (void)::madvise(const_cast<uint8_t*>(data_) + offset, end - offset, flag);
+  (void)::madvise(reinterpret_cast<void*>(begin), end - begin, flag);
+}
+
+void MappedFile::advise(MapAdvice advice, size_t offset, size_t length) const {
+  if (data_ == nullptr || offset >= size_ || length == 0) return;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  size_t end = offset + std::min(length, size_ - offset);
+  // The last page of the file is this mapping's alone.
+  if (end == size_) end = (end + page - 1) / page * page;
+  advise_mapping(advice, data_ + offset, end - offset);
 }
 
 }  // namespace deepinfer

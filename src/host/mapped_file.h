@@ -20,7 +20,12 @@ enum class MapAdvice {
   kRandom,      // no read-ahead: Engram rows
   kWillNeed,    // start reading now
   kDontNeed,    // forget the pages of this process; the next read faults them in again
+  kHuge,        // read and map in huge pages where file system and kernel can
 };
+
+// Hints about `length` bytes of a file mapping, widened to whole pages (kDontNeed: narrowed, so neighbours
+// stay). REQUIRES that all of them are inside a MappedFile: forgetting other memory loses it.
+void advise_mapping(MapAdvice advice, const uint8_t* data, size_t length);
 
 class MappedFile {
  public:

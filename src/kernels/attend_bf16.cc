@@ -14,6 +14,7 @@
 // The compiler's own header leaves the lanes it masks off undefined and then warns of it.
 HWY_DIAGNOSTICS(push)
 HWY_DIAGNOSTICS_OFF(disable : 4703 6001 26494, ignored "-Wmaybe-uninitialized")
+HWY_DIAGNOSTICS_OFF(disable : 4703, ignored "-Wuninitialized")
 #include <immintrin.h>
 HWY_DIAGNOSTICS(pop)
 
@@ -26,8 +27,11 @@ constexpr int kKeys = 16;        // rows of a logit tile, one per lane
 constexpr int64_t kValues = 32;  // rows of a value tile
 constexpr int kHeads = 64;       // of one pass: their queries stay in the second-level cache
 constexpr int kLogitHeads = 8;   // accumulators of a logit tile
+constexpr int kFewHeads = 4;     // so many heads at most use rows straight from the registers that turn them
 constexpr int kValueHeads = 4;   // times kValueWide: accumulators of a value tile
 constexpr int kValueWide = 4;
+constexpr int64_t kFetchAhead =
+    1024;  // bytes of records brought to the first-level cache ahead of their decoding
 
 // n floats (a multiple of 32) as bf16 values; collects the bits that were lost.
 HWY_INLINE void narrow(const float* x, int64_t n, uint16_t* out, __m512i* lost) {
@@ -44,26 +48,20 @@ HWY_INLINE bool any(const __m512i& v) {
   return _mm512_test_epi32_mask(v, v) != 0;
 }
 
-// tile[16][D] -> keys[D / 2][16]: a pair of dimensions of sixteen rows.
-HWY_INLINE void turn(const uint16_t* tile, int64_t D, __m512i* keys) {
-  for (int64_t at = 0; at < D; at += 8) {
-    __m512i a[4], b[4];
-    for (int j = 0; j < 4; ++j) {
-      const auto part = [&](int r) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(tile + r * D + at));
-      };
-      a[j] = _mm512_castsi128_si512(part(j));
-      a[j] = _mm512_inserti32x4(a[j], part(4 + j), 1);
-      a[j] = _mm512_inserti32x4(a[j], part(8 + j), 2);
-      a[j] = _mm512_inserti32x4(a[j], part(12 + j), 3);
-    }
-    b[0] = _mm512_unpacklo_epi32(a[0], a[1]), b[1] = _mm512_unpacklo_epi32(a[2], a[3]);
-    b[2] = _mm512_unpackhi_epi32(a[0], a[1]), b[3] = _mm512_unpackhi_epi32(a[2], a[3]);
-    keys[at / 2] = _mm512_unpacklo_epi64(b[0], b[1]);
-    keys[at / 2 + 1] = _mm512_unpackhi_epi64(b[0], b[1]);
-    keys[at / 2 + 2] = _mm512_unpacklo_epi64(b[2], b[3]);
-    keys[at / 2 + 3] = _mm512_unpackhi_epi64(b[2], b[3]);
+// Eight dimensions from `at` of sixteen rows: pairs of dimensions, a row per lane.
+HWY_INLINE void turn8(const uint16_t* const (&rows)[kKeys], int64_t at, __m512i (&keys)[4]) {
+  __m512i a[4], b[4];
+  for (int j = 0; j < 4; ++j) {
+    const auto part = [&](int r) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r] + at)); };
+    a[j] = _mm512_castsi128_si512(part(j));
+    a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x00f0, part(4 + j));
+    a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x0f00, part(8 + j));
+    a[j] = _mm512_mask_broadcast_i32x4(a[j], 0xf000, part(12 + j));
   }
+  b[0] = _mm512_unpacklo_epi32(a[0], a[1]), b[1] = _mm512_unpacklo_epi32(a[2], a[3]);
+  b[2] = _mm512_unpackhi_epi32(a[0], a[1]), b[3] = _mm512_unpackhi_epi32(a[2], a[3]);
+  keys[0] = _mm512_unpacklo_epi64(b[0], b[1]), keys[1] = _mm512_unpackhi_epi64(b[0], b[1]);
+  keys[2] = _mm512_unpacklo_epi64(b[2], b[3]), keys[3] = _mm512_unpackhi_epi64(b[2], b[3]);
 }
 
 HWY_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
@@ -85,24 +83,64 @@ HWY_INLINE void logit_tile(const uint32_t* q, int64_t pairs, const __m512i* keys
   for (int h = 0; h < H; ++h) _mm512_mask_storeu_ps(z + h * ldz, mask, sum[h]);
 }
 
-// Logits of `heads` heads against all rows. False when a row is not bf16.
-bool logits(const uint32_t* q, int heads, const float* rows, int64_t n, int64_t D, float* z) {
-  alignas(64) uint16_t tile[kKeys * kMaxWidth];
-  alignas(64) __m512i keys[kMaxWidth / 2];
-  __m512i lost = _mm512_setzero_si512();
+// The same for few heads, whose rows are turned and used at once; G tiles of sixteen rows, so that a head's
+// sums of one tile need not wait for each other.
+template <int H, int G>
+HWY_INLINE void few_heads_tile(const uint32_t* q, int64_t pairs, const uint16_t* const (&rows)[G][kKeys],
+                               float* z, int64_t ldz, int64_t count) {
+  __m512 sum[G][H];
+  for (int g = 0; g < G; ++g)
+    for (int h = 0; h < H; ++h) sum[g][h] = _mm512_setzero_ps();
+  for (int64_t p = 0; p < pairs; p += 4) {
+    for (int g = 0; g < G; ++g) {
+      __m512i keys[4];
+      turn8(rows[g], 2 * p, keys);
+      for (int j = 0; j < 4; ++j)
+        for (int h = 0; h < H; ++h)
+          sum[g][h] = dot(sum[g][h], keys[j], _mm512_set1_epi32(static_cast<int>(q[h * pairs + p + j])));
+    }
+  }
+  for (int g = 0; g < G; ++g) {
+    const int64_t left = std::clamp<int64_t>(count - g * kKeys, 0, kKeys);
+    for (int h = 0; h < H; ++h)
+      _mm512_mask_storeu_ps(z + h * ldz + g * kKeys, static_cast<__mmask16>((1u << left) - 1), sum[g][h]);
+  }
+}
+template <int H>
+void few_heads(const uint32_t* q, const uint16_t* rows, int64_t n, int64_t D, float* z, int64_t ldz) {
+  constexpr int kTiles = 2;
+  const uint16_t* row[kTiles][kKeys];
+  for (int64_t i = 0; i < n; i += kTiles * kKeys) {
+    for (int g = 0; g < kTiles; ++g)
+      for (int r = 0; r < kKeys; ++r) row[g][r] = rows + std::min(i + g * kKeys + r, n - 1) * D;
+    few_heads_tile<H, kTiles>(q, D / 2, row, z + i, ldz, n - i);
+  }
+}
+
+// Logits of `heads` heads against n rows, to z[h * ldz ..].
+void logits(const uint32_t* q, int heads, const uint16_t* rows, int64_t n, int64_t D, float* z, int64_t ldz) {
   const int64_t pairs = D / 2;
+  if (heads == 4) return few_heads<4>(q, rows, n, D, z, ldz);
+  if (heads <= kFewHeads) {
+    for (int h = 0; h < heads; ++h) few_heads<1>(q + h * pairs, rows, n, D, z + h * ldz, ldz);
+    return;
+  }
+  alignas(64) __m512i keys[kMaxWidth / 2];
   for (int64_t i = 0; i < n; i += kKeys) {
     const int count = static_cast<int>(std::min<int64_t>(kKeys, n - i));
-    for (int r = 0; r < kKeys; ++r) narrow(rows + (i + std::min(r, count - 1)) * D, D, tile + r * D, &lost);
-    if (any(lost)) return false;
-    turn(tile, D, keys);
+    const uint16_t* row[kKeys];
+    for (int r = 0; r < kKeys; ++r) row[r] = rows + (i + std::min(r, count - 1)) * D;
+    for (int64_t at = 0; at < D; at += 8) {
+      __m512i part[4];
+      turn8(row, at, part);
+      for (int j = 0; j < 4; ++j) _mm512_store_si512(keys + at / 2 + j, part[j]);
+    }
     int h = 0;
     for (; h + kLogitHeads <= heads; h += kLogitHeads)
-      logit_tile<kLogitHeads>(q + h * pairs, pairs, keys, z + h * n + i, n, count);
-    for (; h + 4 <= heads; h += 4) logit_tile<4>(q + h * pairs, pairs, keys, z + h * n + i, n, count);
-    for (; h < heads; ++h) logit_tile<1>(q + h * pairs, pairs, keys, z + h * n + i, n, count);
+      logit_tile<kLogitHeads>(q + h * pairs, pairs, keys, z + h * ldz + i, ldz, count);
+    for (; h + 4 <= heads; h += 4) logit_tile<4>(q + h * pairs, pairs, keys, z + h * ldz + i, ldz, count);
+    for (; h < heads; ++h) logit_tile<1>(q + h * pairs, pairs, keys, z + h * ldz + i, ldz, count);
   }
-  return true;
 }
 
 // Probabilities of one head as pairs of bf16 in place (the first half of z, a zero after an odd last one),
@@ -126,21 +164,70 @@ float probabilities(float* z, int64_t n, float scale, float sink, const Kernels<
   return sum + std::exp(sink - top * scale);
 }
 
-// tile[rows][D] -> values[rows / 2][D]: a dimension of two rows in one lane. rows even.
-HWY_INLINE void interleave(const uint16_t* tile, int64_t rows, int64_t D, uint32_t* values) {
+// Where the dimensions of a pair of rows go: a dimension of both in one lane, the first sixteen and the
+// others of 32.
+struct PairOrder {
   alignas(64) uint16_t order[2][32];
-  for (int i = 0; i < 32; ++i) {
-    order[0][i] = static_cast<uint16_t>(i / 2 + (i % 2) * 32);
-    order[1][i] = static_cast<uint16_t>(16 + i / 2 + (i % 2) * 32);
+  PairOrder() {
+    for (int i = 0; i < 32; ++i) {
+      order[0][i] = static_cast<uint16_t>(i / 2 + (i % 2) * 32);
+      order[1][i] = static_cast<uint16_t>(16 + i / 2 + (i % 2) * 32);
+    }
   }
-  const __m512i low = _mm512_load_si512(order[0]), high = _mm512_load_si512(order[1]);
-  for (int64_t r = 0; r < rows; r += 2) {
+};
+
+// rows[count][D] -> values[(count + 1) / 2][D]; an odd last row is paired with zeros.
+HWY_INLINE void interleave(const uint16_t* rows, int64_t count, int64_t D, uint32_t* values) {
+  const PairOrder o;
+  const __m512i low = _mm512_load_si512(o.order[0]), high = _mm512_load_si512(o.order[1]);
+  for (int64_t r = 0; r < count; r += 2) {
     for (int64_t d = 0; d < D; d += 32) {
-      const __m512i a = _mm512_loadu_si512(tile + r * D + d), b = _mm512_loadu_si512(tile + (r + 1) * D + d);
+      const __m512i a = _mm512_loadu_si512(rows + r * D + d);
+      const __m512i b = r + 1 < count ? _mm512_loadu_si512(rows + (r + 1) * D + d) : _mm512_setzero_si512();
       _mm512_storeu_si512(values + r / 2 * D + d, _mm512_permutex2var_epi16(a, low, b));
       _mm512_storeu_si512(values + r / 2 * D + d + 16, _mm512_permutex2var_epi16(a, high, b));
     }
   }
+}
+
+// out[h][d .. d + 32 V) += sum over the pairs of n rows for few heads, whose rows are interleaved and used at
+// once.
+template <int H, int V>
+HWY_INLINE void few_values_tile(const uint32_t* p, int64_t ldp, const uint16_t* rows, int64_t n, int64_t D,
+                                float* out) {
+  const PairOrder o;
+  const __m512i low = _mm512_load_si512(o.order[0]), high = _mm512_load_si512(o.order[1]);
+  __m512 sum[H][2 * V];
+  for (int h = 0; h < H; ++h)
+    for (int v = 0; v < 2 * V; ++v) sum[h][v] = _mm512_loadu_ps(out + h * D + 16 * v);
+  const auto pair = [&](int64_t i, const uint16_t* first, const __m512i(&second)[V]) {
+    for (int v = 0; v < V; ++v) {
+      const __m512i a = _mm512_loadu_si512(first + 32 * v);
+      const __m512i l = _mm512_permutex2var_epi16(a, low, second[v]),
+                    u = _mm512_permutex2var_epi16(a, high, second[v]);
+      for (int h = 0; h < H; ++h) {
+        const __m512i w = _mm512_set1_epi32(static_cast<int>(p[h * ldp + i]));
+        sum[h][2 * v] = dot(sum[h][2 * v], l, w);
+        sum[h][2 * v + 1] = dot(sum[h][2 * v + 1], u, w);
+      }
+    }
+  };
+  __m512i second[V];
+  int64_t r = 0;
+  for (; r + 2 <= n; r += 2) {
+    for (int v = 0; v < V; ++v) second[v] = _mm512_loadu_si512(rows + (r + 1) * D + 32 * v);
+    pair(r / 2, rows + r * D, second);
+  }
+  for (int v = 0; v < V; ++v) second[v] = _mm512_setzero_si512();
+  if (r < n) pair(r / 2, rows + r * D, second);
+  for (int h = 0; h < H; ++h)
+    for (int v = 0; v < 2 * V; ++v) _mm512_storeu_ps(out + h * D + 16 * v, sum[h][v]);
+}
+template <int H>
+void few_values(const uint32_t* p, int64_t ldp, const uint16_t* rows, int64_t n, int64_t D, float* out) {
+  int64_t d = 0;
+  for (; d + 64 <= D; d += 64) few_values_tile<H, 2>(p, ldp, rows + d, n, D, out + d);
+  for (; d < D; d += 32) few_values_tile<H, 1>(p, ldp, rows + d, n, D, out + d);
 }
 
 // out[h][d ..] += sum over pairs of rows, H heads and V vectors of sixteen dimensions; p: pairs of
@@ -172,21 +259,113 @@ HWY_INLINE void value_heads(const uint32_t* p, int64_t ldp, const uint32_t* valu
   for (; d < D; d += 16) value_tile<H, 1>(p, ldp, values + d, D, pairs, out + d);
 }
 
-void values_of(const uint32_t* p, int64_t ldp, int heads, const float* rows, int64_t n, int64_t D,
+// out[h] += the values of n rows, weighted. Tiles begin at even rows, so that pairs are the same however the
+// rows are handed over.
+void values_of(const uint32_t* p, int64_t ldp, int heads, const uint16_t* rows, int64_t n, int64_t D,
                float* out) {
-  alignas(64) uint16_t tile[kValues * kMaxWidth];
+  if (heads == 4) return few_values<4>(p, ldp, rows, n, D, out);
+  if (heads <= kFewHeads) {
+    for (int h = 0; h < heads; ++h) few_values<1>(p + h * ldp, ldp, rows, n, D, out + h * D);
+    return;
+  }
   alignas(64) uint32_t values[kValues / 2 * kMaxWidth];
-  __m512i lost = _mm512_setzero_si512();
   for (int64_t i = 0; i < n; i += kValues) {
-    const int64_t count = std::min(kValues, n - i), even = (count + 1) / 2 * 2;
-    for (int64_t r = 0; r < count; ++r) narrow(rows + (i + r) * D, D, tile + r * D, &lost);
-    if (count < even) std::memset(tile + count * D, 0, static_cast<size_t>(D) * sizeof(uint16_t));
-    interleave(tile, even, D, values);
+    const int64_t count = std::min(kValues, n - i), pairs = (count + 1) / 2;
+    interleave(rows + i * D, count, D, values);
     int h = 0;
     for (; h + kValueHeads <= heads; h += kValueHeads)
-      value_heads<kValueHeads>(p + h * ldp + i / 2, ldp, values, D, even / 2, out + h * D);
-    for (; h < heads; ++h) value_heads<1>(p + h * ldp + i / 2, ldp, values, D, even / 2, out + h * D);
+      value_heads<kValueHeads>(p + h * ldp + i / 2, ldp, values, D, pairs, out + h * D);
+    for (; h < heads; ++h) value_heads<1>(p + h * ldp + i / 2, ldp, values, D, pairs, out + h * D);
   }
+}
+
+// Sixteen E2M1 values times every E4M3 scale, as bf16: six significant bits, so exact.
+struct Fp4Table {
+  alignas(64) uint16_t value[256][16];
+  Fp4Table() {
+    for (int s = 0; s < 256; ++s)
+      for (int i = 0; i < 16; ++i)
+        value[s][i] = f32_to_bf16(kE2m1[static_cast<size_t>(i)] * e4m3_to_f32(static_cast<uint8_t>(s)));
+  }
+};
+
+// n values (a multiple of 32) of FP4 records with a scale per 16.
+bool gather_fp4(const uint8_t* codes, const uint8_t* scales, int64_t n, uint16_t* out) {
+  static const Fp4Table table;
+  const __m512i nibbles = _mm512_set1_epi32(0x000f000f);
+  // The second half of the indices looks into the second scale's values.
+  const __m512i upper = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(16), 1);
+  for (int64_t i = 0; i < n; i += 32) {
+    _mm_prefetch(reinterpret_cast<const char*>(codes + i / 2 + kFetchAhead), _MM_HINT_T0);
+    const __m512i bytes =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i / 2)));
+    // A byte's low nibble in the lower half of a lane, its high nibble in the upper: (a | b) & c.
+    const __m512i index = _mm512_ternarylogic_epi32(bytes, _mm512_slli_epi32(bytes, 12), nibbles, 0xa8);
+    const uint16_t* first = table.value[scales[i / 16]];
+    const uint16_t* second = table.value[scales[i / 16 + 1]];
+    const __m512i values =
+        _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_load_si256(reinterpret_cast<const __m256i*>(first))),
+                           _mm256_load_si256(reinterpret_cast<const __m256i*>(second)), 1);
+    _mm512_storeu_si512(out + i, _mm512_permutexvar_epi16(_mm512_or_si512(index, upper), values));
+  }
+  return true;
+}
+
+// n values (a multiple of 32) of FP8 records with a power of two per 32. False where a value is not a normal
+// bf16 number or zero.
+bool gather_fp8(const uint8_t* codes, const uint8_t* scales, int64_t n, uint16_t* out) {
+  alignas(64) uint16_t halves[32];
+  for (int i = 0; i < 32; ++i) halves[i] = static_cast<uint16_t>(2 * i + 1);
+  const __m512i upper_halves = _mm512_load_si512(halves);
+  const __m512i kept = _mm512_set1_epi32(static_cast<int32_t>(0x87f00000u));
+  const __m256i magnitude = _mm256_set1_epi8(0x7f);
+  __mmask32 nan = 0;
+  bool inside = true;
+  for (int64_t i = 0; i < n; i += 32) {
+    _mm_prefetch(reinterpret_cast<const char*>(codes + i + kFetchAhead), _MM_HINT_T0);
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i));
+    const uint8_t s = scales[i / 32];
+    inside = inside && s >= 10 && s <= 134;
+    nan |= _mm256_cmpeq_epi8_mask(_mm256_and_si256(bytes, magnitude), magnitude);
+    // Exponent and mantissa where fp32 has them are the value times 2^-120; one multiplication repairs it.
+    const __m512 factor = _mm512_castsi512_ps(_mm512_set1_epi32((int{s} + 120) << 23));
+    const auto half = [&](__m128i b) {
+      const __m512i v = _mm512_and_si512(_mm512_slli_epi32(_mm512_cvtepi8_epi32(b), 20), kept);
+      return _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(v), factor));
+    };
+    const __m512i a = half(_mm256_castsi256_si128(bytes)), b = half(_mm256_extracti128_si256(bytes, 1));
+    _mm512_storeu_si512(out + i, _mm512_permutex2var_epi16(a, upper_halves, b));
+  }
+  return inside && nan == 0;
+}
+
+// Softmax and the share of the sums, between the two products of `nh` heads.
+template <typename Values>
+void finish(float* z, int64_t n, int64_t D, int nh, double scale, const float* sink, float* o,
+            const Kernels<float>& plain, const Values& values) {
+  float sums[kHeads];
+  for (int h = 0; h < nh; ++h)
+    sums[h] = probabilities(z + h * n, n, static_cast<float>(scale), sink[h], plain);
+  std::fill(o, o + nh * D, 0.0f);
+  values(reinterpret_cast<const uint32_t*>(z), o);
+  for (int h = 0; h < nh; ++h) {
+    const __m512 sum = _mm512_set1_ps(sums[h]);
+    for (int64_t d = 0; d < D; d += 16)
+      _mm512_storeu_ps(o + h * D + d, _mm512_div_ps(_mm512_loadu_ps(o + h * D + d), sum));
+    plain.round(o + h * D, D, o + h * D);
+  }
+}
+
+// Up to kHeads heads from q whose queries are bf16 values, as such; another head's query must not show in
+// this one's bits.
+int bf16_queries(const float* q, int heads, int64_t D, uint16_t* query) {
+  int nh = 0;
+  for (; nh < kHeads && nh < heads; ++nh) {
+    __m512i lost = _mm512_setzero_si512();
+    narrow(q + nh * D, D, query + nh * D, &lost);
+    if (any(lost)) break;
+  }
+  return nh;
 }
 
 }  // namespace
@@ -195,35 +374,56 @@ void attend(const float* q, const float* rows, int64_t n, int64_t D, int heads, 
             const float* sink, float* scratch, float* out, const Kernels<float>& plain) {
   if (D % 32 != 0 || D > kMaxWidth) return plain.attend(q, rows, n, D, heads, scale, sink, scratch, out);
   alignas(64) uint16_t query[kHeads * kMaxWidth];
-  float sums[kHeads];
+  alignas(64) uint16_t tile[kValues * kMaxWidth];
   for (int h0 = 0; h0 < heads;) {
-    // As many heads at once as have bf16 queries: another head's query must not show in this one's bits.
-    int nh = 0;
-    for (; nh < kHeads && h0 + nh < heads; ++nh) {
-      __m512i lost = _mm512_setzero_si512();
-      narrow(q + (h0 + nh) * D, D, query + nh * D, &lost);
-      if (any(lost)) break;
-    }
+    int nh = bf16_queries(q + h0 * D, heads - h0, D, query);
     float* z = scratch + h0 * n;
     float* o = out + h0 * D;
-    if (nh == 0 || !logits(reinterpret_cast<const uint32_t*>(query), nh, rows, n, D, z)) {
+    __m512i lost = _mm512_setzero_si512();
+    const auto load = [&](int64_t i) {
+      const int64_t count = std::min(kValues, n - i);
+      narrow(rows + i * D, count * D, tile, &lost);
+      return count;
+    };
+    for (int64_t i = 0; nh > 0 && i < n && !any(lost); i += kValues)
+      logits(reinterpret_cast<const uint32_t*>(query), nh, tile, load(i), D, z + i, n);
+    if (nh == 0 || any(lost)) {
       nh = std::max(nh, 1);
       plain.attend(q + h0 * D, rows, n, D, nh, scale, sink + h0, z, o);
-      h0 += nh;
-      continue;
-    }
-    for (int h = 0; h < nh; ++h)
-      sums[h] = probabilities(z + h * n, n, static_cast<float>(scale), sink[h0 + h], plain);
-    std::fill(o, o + nh * D, 0.0f);
-    values_of(reinterpret_cast<const uint32_t*>(z), n, nh, rows, n, D, o);
-    for (int h = 0; h < nh; ++h) {
-      const __m512 sum = _mm512_set1_ps(sums[h]);
-      for (int64_t d = 0; d < D; d += 16)
-        _mm512_storeu_ps(o + h * D + d, _mm512_div_ps(_mm512_loadu_ps(o + h * D + d), sum));
-      plain.round(o + h * D, D, o + h * D);
+    } else {
+      finish(z, n, D, nh, scale, sink + h0, o, plain, [&](const uint32_t* p, float* to) {
+        for (int64_t i = 0; i < n; i += kValues) values_of(p + i / 2, n, nh, tile, load(i), D, to);
+      });
     }
     h0 += nh;
   }
+}
+
+int64_t gathered_bytes(RecordFormat format, int64_t D) {
+  const bool ours = format == RecordFormat::kFp4_16 || format == RecordFormat::kFp8_32;
+  return ours && D % 32 == 0 && D <= kMaxWidth ? D * 2 : 0;
+}
+
+bool gather_records(RecordFormat format, const uint8_t* codes, const uint8_t* scales, int64_t n,
+                    uint8_t* out) {
+  auto* to = reinterpret_cast<uint16_t*>(out);
+  return format == RecordFormat::kFp4_16 ? gather_fp4(codes, scales, n, to)
+                                         : gather_fp8(codes, scales, n, to);
+}
+
+bool attend_gathered(const float* q, const uint8_t* gathered, int64_t n, int64_t D, int heads, double scale,
+                     const float* sink, float* scratch, float* out, const Kernels<float>& plain) {
+  alignas(64) uint16_t query[kHeads * kMaxWidth];
+  const auto* rows = reinterpret_cast<const uint16_t*>(gathered);
+  for (int h0 = 0, nh = 0; h0 < heads; h0 += nh) {
+    nh = std::min(heads - h0, kHeads);
+    if (bf16_queries(q + h0 * D, nh, D, query) < nh) return false;
+    float* z = scratch + h0 * n;
+    logits(reinterpret_cast<const uint32_t*>(query), nh, rows, n, D, z, n);
+    finish(z, n, D, nh, scale, sink + h0, out + h0 * D, plain,
+           [&](const uint32_t* p, float* to) { values_of(p, n, nh, rows, n, D, to); });
+  }
+  return true;
 }
 
 }  // namespace deepinfer::bf16
@@ -235,6 +435,16 @@ namespace deepinfer::bf16 {
 void attend(const float* q, const float* rows, int64_t n, int64_t D, int heads, double scale,
             const float* sink, float* scratch, float* out, const Kernels<float>& plain) {
   plain.attend(q, rows, n, D, heads, scale, sink, scratch, out);
+}
+int64_t gathered_bytes(RecordFormat, int64_t) {
+  return 0;
+}
+bool gather_records(RecordFormat, const uint8_t*, const uint8_t*, int64_t, uint8_t*) {
+  DI_CHECK(false, "no such level");
+}
+bool attend_gathered(const float*, const uint8_t*, int64_t, int64_t, int, double, const float*, float*,
+                     float*, const Kernels<float>&) {
+  DI_CHECK(false, "no such level");
 }
 }  // namespace deepinfer::bf16
 

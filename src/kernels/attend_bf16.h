@@ -19,4 +19,12 @@ namespace deepinfer::bf16 {
 void attend(const float* q, const float* rows, int64_t n, int64_t D, int heads, double scale,
             const float* sink, float* scratch, float* out, const Kernels<float>& plain);
 
+// Entries `gathered_bytes`, `gather_records` and `attend_gathered`: the same on records decoded to bf16,
+// which is half of the memory and no second look at what they hold.
+int64_t gathered_bytes(RecordFormat format, int64_t D);
+bool gather_records(RecordFormat format, const uint8_t* codes, const uint8_t* scales, int64_t n,
+                    uint8_t* out);
+bool attend_gathered(const float* q, const uint8_t* rows, int64_t n, int64_t D, int heads, double scale,
+                     const float* sink, float* scratch, float* out, const Kernels<float>& plain);
+
 }  // namespace deepinfer::bf16

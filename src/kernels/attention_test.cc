@@ -45,6 +45,89 @@ TEST(Attend, EqualsTheReference) {
   }
 }
 
+// Records decoded to the form of the level: attend()'s bits, for few heads and many, odd counts, records that
+// lie apart; and whatever a form cannot hold is refused.
+TEST(Attend, GatheredRecordsGiveTheSameBits) {
+  Random random(43);
+  for (const RecordFormat format : {RecordFormat::kFp4_16, RecordFormat::kFp8_32}) {
+    for (const auto& s : {AttendShape{1, 128, 4}, {33, 128, 4}, {77, 64, 3}, {128, 96, 1}, {45, 512, 66}}) {
+      SCOPED_TRACE("n " + std::to_string(s.n) + " heads " + std::to_string(s.heads));
+      const int64_t code = record_code_bytes<float>(format, s.D), scale = record_scale_bytes(format, s.D);
+      const auto values = random.activations(s.n * s.D), vq = random.activations(s.heads * s.D),
+                 sink = random.floats(s.heads);
+      std::vector<uint8_t> codes(static_cast<size_t>(s.n * code)), scales(static_cast<size_t>(s.n * scale));
+      kernels<float>().encode_record(format, values.data(), s.n * s.D, codes.data(), scales.data());
+      at_every_level([&](const Kernels<float>& k, const std::string& level) {
+        const int64_t bytes = k.gathered_bytes(format, s.D);
+        ASSERT_EQ(bytes > 0, attends_bf16(level, s.D));
+        if (bytes == 0) return;
+        std::vector<float> rows(static_cast<size_t>(s.n * s.D)), z(static_cast<size_t>(s.heads * s.n)),
+            want(static_cast<size_t>(s.heads * s.D)), got(want.size());
+        k.decode_record(format, codes.data(), scales.data(), s.n * s.D, rows.data());
+        k.attend(vq.data(), rows.data(), s.n, s.D, s.heads, 0.1, sink.data(), z.data(), want.data());
+        Guarded<uint8_t> gathered(s.n * bytes);
+        for (int64_t i = 0; i < s.n; i += 5) {
+          const int64_t m = std::min<int64_t>(5, s.n - i);
+          ASSERT_TRUE(k.gather_records(format, codes.data() + i * code, scales.data() + i * scale, m * s.D,
+                                       gathered.data() + i * bytes));
+        }
+        ASSERT_TRUE(k.attend_gathered(vq.data(), gathered.data(), s.n, s.D, s.heads, 0.1, sink.data(),
+                                      z.data(), got.data()));
+        ASSERT_EQ(first_difference(want.data(), got.data(), s.heads * s.D), -1);
+        auto odd = vq;
+        odd.back() = 1.0f + 0x1p-20f;
+        ASSERT_FALSE(k.attend_gathered(odd.data(), gathered.data(), s.n, s.D, s.heads, 0.1, sink.data(),
+                                       z.data(), got.data()));
+        if (format == RecordFormat::kFp8_32) {
+          // A power of two whose smallest values would be subnormal, and a code that is no number.
+          auto low = scales;
+          low.back() = 9;
+          ASSERT_FALSE(k.gather_records(format, codes.data(), low.data(), s.n * s.D, gathered.data()));
+          auto bad = codes;
+          bad.back() = 0xff;
+          ASSERT_FALSE(k.gather_records(format, bad.data(), scales.data(), s.n * s.D, gathered.data()));
+        }
+      });
+    }
+  }
+}
+
+// Every code with every scale decodes to what decode_record makes of it.
+TEST(Attend, GatheredValuesAreTheDecodedOnes) {
+  at_every_level([&](const Kernels<float>& k, const std::string&) {
+    if (k.gathered_bytes(RecordFormat::kFp4_16, 32) == 0) return;
+    for (const RecordFormat format : {RecordFormat::kFp4_16, RecordFormat::kFp8_32}) {
+      for (int s = 0; s < 256; ++s) {
+        uint8_t codes[256], scales[16];
+        for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(i);
+        std::fill(scales, scales + 16, static_cast<uint8_t>(s));
+        float want[256];
+        uint16_t got[256];
+        k.decode_record(format, codes, scales, 256, want);
+        if (!k.gather_records(format, codes, scales, 256, reinterpret_cast<uint8_t*>(got))) continue;
+        for (int i = 0; i < 256; ++i) {
+          if (std::isnan(want[i]))
+            ASSERT_TRUE(std::isnan(bf16_to_f32(got[i])));
+          else
+            ASSERT_EQ(bf16_to_f32(got[i]), want[i]) << "scale " << s << " value " << i;
+        }
+      }
+      // The FP8 codes above hold two NaNs, which are refused; without them the usual scales must pass.
+      uint8_t codes[32] = {}, scales[1];
+      for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(i * 8 + i % 7);
+      for (int s = 10; s <= 134; ++s) {
+        if (format != RecordFormat::kFp8_32) break;
+        scales[0] = static_cast<uint8_t>(s);
+        float want[32];
+        uint16_t got[32];
+        k.decode_record(format, codes, scales, 32, want);
+        ASSERT_TRUE(k.gather_records(format, codes, scales, 32, reinterpret_cast<uint8_t*>(got)));
+        for (int i = 0; i < 32; ++i) ASSERT_EQ(bf16_to_f32(got[i]), want[i]) << s << ' ' << i;
+      }
+    }
+  });
+}
+
 void heads_apart(int64_t D) {
   Random random(42);
   const int64_t n = 77;

@@ -121,6 +121,17 @@ struct Kernels {
   void (*attend)(const A* q, const A* rows, int64_t n, int64_t D, int heads, double scale, const A* sink,
                  A* scratch, A* out);
 
+  // The same on records in the form a level multiplies: bytes of one record of D values in it, 0 where there
+  // is none (then decode_record and attend are the way). gather_records() puts n values of records that lie
+  // one after the other (n a multiple of D) into it; false where a value has no such form, and its query row
+  // must take attend(). attend_gathered() gives attend()'s bits on them, or false, having written nothing
+  // that counts, where a query has no such form either (never for a query [r]).
+  int64_t (*gathered_bytes)(RecordFormat format, int64_t D);
+  bool (*gather_records)(RecordFormat format, const uint8_t* codes, const uint8_t* scales, int64_t n,
+                         uint8_t* out);
+  bool (*attend_gathered)(const A* q, const uint8_t* rows, int64_t n, int64_t D, int heads, double scale,
+                          const A* sink, A* scratch, A* out);
+
   // a[i] = weight * silu(min(g, limit)) * clamp(u, -limit, limit)  [r]; limit 0: no clamps.
   void (*swiglu)(const A* g, const A* u, int64_t n, double weight, double limit, A* a);
 

@@ -42,6 +42,9 @@ const Kernels<float>& NativeTable() {
       .prepare_index = PrepareIndex,
       .index_scores_prepared = IndexScoresPrepared,
       .attend = Attend,
+      .gathered_bytes = reference_kernels<float>().gathered_bytes,
+      .gather_records = reference_kernels<float>().gather_records,
+      .attend_gathered = reference_kernels<float>().attend_gathered,
       .swiglu = Swiglu,
       .add = AddTo,
       .round = Round,
@@ -104,6 +107,12 @@ const Kernels<float>& bf16_table() {
     t.attend = [](const float* q, const float* rows, int64_t n, int64_t D, int heads, double scale,
                   const float* sink, float* scratch,
                   float* out) { bf16::attend(q, rows, n, D, heads, scale, sink, scratch, out, plain); };
+    t.gathered_bytes = bf16::gathered_bytes;
+    t.gather_records = bf16::gather_records;
+    t.attend_gathered = [](const float* q, const uint8_t* rows, int64_t n, int64_t D, int heads, double scale,
+                           const float* sink, float* scratch, float* out) {
+      return bf16::attend_gathered(q, rows, n, D, heads, scale, sink, scratch, out, plain);
+    };
     return t;
   }();
   return table;

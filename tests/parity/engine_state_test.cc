@@ -29,6 +29,46 @@ TEST(EngineState, GoesBackByAWholeVerification) {
   }
 }
 
+// Experts that do not fit the memory they are given are forgotten and read again: the same bits, and the
+// counters say what happened.
+TEST(EngineState, ExpertsUnderABoundGiveTheSameBits) {
+  namespace fs = std::filesystem;
+  fs::path dir = fs::temp_directory_path() / ("deepinfer-bound-" + std::to_string(getpid()));
+  ModelConfig config = builtin_config("t1").value();
+  ASSERT_TRUE(synthesise(config, dir.string(), {}).ok());
+  ThreadPool pool(2);
+  auto run = [&](int64_t bytes, ExpertUse* use) {
+    ModelWeights w = load_checkpoint(dir.string(), {.expert_memory_bytes = bytes}).value();
+    Forward<float> model(&w, &pool, {});
+    BlockPool blocks(model.layout().block_bytes, 64);
+    SequenceState s(w.config, model.layout(), &blocks);
+    s.tokens = prompt(96, w.config.vocab_size);
+    EXPECT_TRUE(s.reserve(96).ok());
+    std::vector<float> logits = model.run({{&s, 0, 64, 0}}).logits;
+    for (int64_t p = 64; p < 96; ++p) {
+      auto step = model.run({{&s, p, p + 1, p}}).logits;
+      logits.insert(logits.end(), step.begin(), step.end());
+    }
+    *use = model.expert_use();
+    return logits;
+  };
+  ExpertUse all, some, most;
+  const std::vector<float> want = run(0, &all);
+  EXPECT_EQ(all.uses, 0) << "without a bound nothing is counted";
+  EXPECT_EQ(run(int64_t{1} << 40, &most), want);
+  EXPECT_EQ(most.evictions, 0);
+  EXPECT_EQ(most.misses, most.resident);
+  // A quarter of what the run touches.
+  EXPECT_EQ(run(most.resident * most.expert_bytes / 4, &some), want);
+  EXPECT_EQ(some.uses, most.uses);
+  EXPECT_EQ(some.capacity, most.resident / 4);
+  EXPECT_GT(some.evictions, 0);
+  EXPECT_GT(some.misses, most.misses);
+  EXPECT_LT(some.misses, some.uses) << "some are found again";
+  EXPECT_LE(some.resident, some.capacity);
+  fs::remove_all(dir);
+}
+
 TEST(EngineState, RingRemembersWhoseSlotItIs) {
   RecordRing ring(4, 8, 1);
   uint8_t codes[8] = {1}, scale = 2;
