@@ -66,21 +66,33 @@ struct Group {
   const uint8_t* data[kGroup];
   const uint8_t* scales;  // of the tile that holds all sixteen (kFp8Tile32)
   int64_t row_bytes, first_row;
+  // Rows that lie a multiple of 2,048 bytes apart fall into so few sets of the first-level cache that sixteen
+  // push each other out: their lines are copied side by side, once each.
+  bool staged;
+  alignas(64) mutable uint8_t stage[kGroup][64];
 
   HWY_INLINE void start(const MatrixView& w, int64_t o) {
     first_row = o;
     row_bytes = w.cols * (w.format == WeightFormat::kBF16 ? 2 : 1);
     for (int r = 0; r < kGroup; ++r)
       data[r] = static_cast<const uint8_t*>(w.data) + std::min(o + r, w.rows - 1) * row_bytes;
+    staged = row_bytes % 2048 == 0;
     scales = w.format == WeightFormat::kFp8Tile32 ? w.scales + o / 32 * (w.cols / 32) : nullptr;
   }
   // 16 bytes at `at` of all rows: v[d] has the d-th four bytes of row r in lane r.
+  // REQUIRES that a walk comes by every multiple of 64.
+  template <bool kStaged>
   HWY_INLINE void load(int64_t at, __m512i (&v)[4]) const {
     __m512i a[4], b[4];
+    if constexpr (kStaged) {
+      if (at % 64 == 0)
+        for (int r = 0; r < kGroup; ++r) _mm512_store_si512(stage[r], _mm512_loadu_si512(data[r] + at));
+      at %= 64;
+    }
     // Loads that repeat 16 bytes, masked: they leave the shuffling units to the interleaves.
     for (int j = 0; j < 4; ++j) {
       const auto part = [&](int r) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(data[r] + at));
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>((kStaged ? stage[r] : data[r]) + at));
       };
       a[j] = _mm512_castsi128_si512(part(j));
       a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x00f0, part(4 + j));
@@ -94,7 +106,7 @@ struct Group {
   }
   // Brings what the walk along the rows comes to next from the second-level cache to the first.
   HWY_INLINE void fetch(int64_t at) const {
-    if (at + kAhead >= row_bytes) return;
+    if (staged || at + kAhead >= row_bytes) return;
     for (int r = 0; r < kGroup; ++r)
       _mm_prefetch(reinterpret_cast<const char*>(data[r] + at + kAhead), _MM_HINT_T0);
   }
@@ -169,7 +181,8 @@ HWY_INLINE void decode(const MatrixView& w, const Group& group, int64_t o, int64
     d.start(group, c);
     for (int i = 0; i < 32 / D::kCols; ++i) {
       __m512i v[4];
-      group.load((c + i * D::kCols) * D::kUnit, v);
+      const int64_t at = (c + i * D::kCols) * D::kUnit;
+      group.staged ? group.load<true>(at, v) : group.load<false>(at, v);
       for (int g = 0; g < kGroups; ++g)
         d.pairs(v, g, &pair[2 * (kGroups * i + g)], &pair[2 * (kGroups * i + g) + 1]);
     }
@@ -232,7 +245,7 @@ struct Call {
 
 // T rows of x from t0 against one group, every weight used as it is decoded: while a chunk of it is
 // multiplied, the next is on its way.
-template <WeightFormat F, int T>
+template <WeightFormat F, bool kStaged, int T>
 HWY_NOINLINE void few_rows(const Call& a, const Group& group, int64_t t0, Stream& stream) {
   using D = Decoder<F>;
   const uint8_t* x[T];
@@ -240,7 +253,7 @@ HWY_NOINLINE void few_rows(const Call& a, const Group& group, int64_t t0, Stream
   for (int t = 0; t < T; ++t) x[t] = a.X(t0 + t), total[t] = _mm512_setzero_ps();
   const int64_t last = group.row_bytes - 16;
   __m512i v[4];
-  group.load(0, v);
+  group.load<kStaged>(0, v);
   for (int64_t c0 = 0; c0 < a.w->cols; c0 += kPiece) {
     const int64_t end = std::min(a.w->cols, c0 + kPiece);
     __m512 even[T], odd[T];
@@ -252,7 +265,7 @@ HWY_NOINLINE void few_rows(const Call& a, const Group& group, int64_t t0, Stream
       d.start(group, c);
       for (int i = 0; i < 32 / D::kCols; ++i) {
         __m512i next[4];
-        group.load(std::min((c + (i + 1) * D::kCols) * D::kUnit, last), next);
+        group.load<kStaged>(std::min((c + (i + 1) * D::kCols) * D::kUnit, last), next);
         for (int g = 0; g < D::kCols / 4; ++g) {
           __m512i first, second;
           d.pairs(v, g, &first, &second);
@@ -368,7 +381,8 @@ HWY_NOINLINE void many_rows(const Call& a, int64_t t0, int64_t T, int64_t begin,
 template <WeightFormat F, int... N>
 void few_rows_of(const Call& a, int64_t T, int64_t begin, int64_t end, std::integer_sequence<int, N...>) {
   using Kernel = void (*)(const Call&, const Group&, int64_t, Stream&);
-  static constexpr Kernel kernels[] = {few_rows<F, N + 1>...};
+  static constexpr Kernel kernels[2][sizeof...(N)] = {{few_rows<F, false, N + 1>...},
+                                                      {few_rows<F, true, N + 1>...}};
   Group group;
   const int64_t turns = (T + kFewRows - 1) / kFewRows;
   for (int64_t o = begin; o < end; o += kGroup) {
@@ -376,7 +390,7 @@ void few_rows_of(const Call& a, int64_t T, int64_t begin, int64_t end, std::inte
     Stream stream(*a.w, o + kGroup, std::min(a.row1, a.w->rows), turns);
     for (int64_t t = 0, left = turns; left > 0; --left) {
       const int64_t take = (T - t + left - 1) / left;
-      kernels[take - 1](a, group, t, stream);
+      kernels[group.staged ? 1 : 0][take - 1](a, group, t, stream);
       t += take;
     }
   }
