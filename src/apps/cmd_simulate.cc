@@ -68,6 +68,7 @@ Result<sim::FleetReport> run(Options* o) {
       return error(Code::kInvalidArgument, "--cluster has its own workload; leave out --trace");
     day = sim::cluster_day(o->fleet.fleet.seed, o->windows > 0 ? o->windows : 24, o->window_s);
     day.fleet.decode_balancer = o->fleet.fleet.decode_balancer;
+    day.fleet.verify = o->fleet.fleet.verify;
     report.title = "The cluster of reading A: 155e12 tokens a day";
   } else if (in_windows) {
     if (!o->fleet.trace.empty())
