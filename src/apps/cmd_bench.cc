@@ -123,20 +123,6 @@ Result<Bench> prepare(Options* o) {
   return b;
 }
 
-// A short request whose figures are thrown away; its prefix is nobody's.
-Status warm_up(Engine* engine, const Workload& workload) {
-  Workload warm;
-  warm.sessions.push_back(workload.sessions.front());
-  LoadTurn& first = warm.sessions[0].turns[0];
-  warm.sessions[0].turns.resize(1);
-  first.output_tokens = std::min<int64_t>(first.output_tokens, 8);
-  std::reverse(first.input.begin(), first.input.end());  // the same length, another prefix
-  DriveOptions quiet;
-  quiet.concurrency = 1;
-  quiet.use_cache = false;
-  return run_load(engine, warm, quiet).status();
-}
-
 // One engine from start to end: warmed up, then the workload on an empty cache.
 Result<LoadReport> run_point(const Options& o, Bench* b, const std::string& label, TraceSink* trace) {
   EngineConfig config = o.engine;

@@ -172,4 +172,17 @@ Result<LoadResult> run_load(Engine* engine, const Workload& workload, const Driv
   return r;
 }
 
+Status warm_up(Engine* engine, const Workload& workload) {
+  Workload warm;
+  warm.sessions.push_back(workload.sessions.front());
+  LoadTurn& first = warm.sessions[0].turns[0];
+  warm.sessions[0].turns.resize(1);
+  first.output_tokens = std::min<int64_t>(first.output_tokens, 8);
+  std::reverse(first.input.begin(), first.input.end());  // the same length, another prefix
+  DriveOptions quiet;
+  quiet.concurrency = 1;
+  quiet.use_cache = false;
+  return run_load(engine, warm, quiet).status();
+}
+
 }  // namespace deepinfer

@@ -48,4 +48,7 @@ struct LoadResult {
 // and ends its session.
 Result<LoadResult> run_load(Engine* engine, const Workload& workload, const DriveOptions& options);
 
+// A short request whose figures are thrown away; its prefix is nobody's. REQUIRES a session.
+Status warm_up(Engine* engine, const Workload& workload);
+
 }  // namespace deepinfer
