@@ -34,6 +34,7 @@ void add_chat(Program& program);
 void add_usage(Program& program);
 void add_bench_edge(Program& program);
 void add_bench(Program& program);
+void add_bench_spec(Program& program);
 void add_bench_structured(Program& program);
 void add_bench_kernels(Program& program);
 void add_batch(Program& program);

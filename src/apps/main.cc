@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   deepinfer::add_usage(program);
   deepinfer::add_bench_edge(program);
   deepinfer::add_bench(program);
+  deepinfer::add_bench_spec(program);
   deepinfer::add_bench_structured(program);
   deepinfer::add_bench_kernels(program);
   deepinfer::add_batch(program);
