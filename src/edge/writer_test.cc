@@ -602,7 +602,11 @@ TEST(CompletionWriter, TextEchoAndFinish) {
 
 TEST(Usage, Identities) {
   for (int64_t hit : {0, 4, 12}) {
-    Usage u{12, hit, 5, 2};
+    Usage u{.prompt_tokens = 12,
+            .cache_hit_tokens = hit,
+            .store_tokens = hit / 2,
+            .completion_tokens = 5,
+            .reasoning_tokens = 2};
     Json chat = chat_usage(u, true), messages = messages_usage(u), responses = responses_usage(u, true);
     EXPECT_EQ(
         chat["prompt_cache_hit_tokens"].get<int64_t>() + chat["prompt_cache_miss_tokens"].get<int64_t>(), 12);

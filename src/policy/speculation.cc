@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace deepinfer::policy {
 
@@ -66,11 +67,11 @@ Status validate(const SpeculationConfig& c) {
     return error(Code::kInvalidConfig,
                  "speculation: row_share must not be negative and dead_below must be 0 to 1, not {} and {}",
                  c.lane.row_share, c.lane.dead_below);
-  if (c.patience < 1 || c.trial_after < 1 || c.trial_most < c.trial_after || !(c.return_gain >= 0))
-    return error(
-        Code::kInvalidConfig,
-        "speculation: patience and trial_after must be at least 1, trial_most at least trial_after and "
-        "return_gain not negative");
+  if (c.patience < 1 || c.trial_after < 1 || c.trial_most < c.trial_after || !(c.gain >= 0) ||
+      !(c.return_gain >= c.gain))
+    return error(Code::kInvalidConfig,
+                 "speculation: patience and trial_after must be at least 1, trial_most at least trial_after, "
+                 "gain not negative and return_gain at least gain");
   if (c.calibration.positions != c.drafts)
     return error(Code::kInvalidConfig, "speculation: calibration has {} positions for {} drafts",
                  c.calibration.positions, c.drafts);
@@ -171,7 +172,7 @@ BudgetDecision decide_dynamic(const SpeculationState& s, const BudgetInput& in) 
   d.tokens = best.tokens;
   d.ns = best.ns;
   double plain = static_cast<double>(in.deciding) / d.plain_ns;
-  double must = s.on ? plain : plain * (1 + s.config.return_gain);
+  double must = plain * (1 + (s.on ? s.config.gain : s.config.return_gain)) * s.slower;
   d.losing = best.drafts == 0 || best.tokens_per_ns() <= must;
   auto room = static_cast<int64_t>(in.survivals.size());
   bool known = s.judged >= kKnown || s.next[0].n >= kKnownPairs;
@@ -189,6 +190,7 @@ BudgetDecision decide_dynamic(const SpeculationState& s, const BudgetInput& in) 
     BudgetChoice after = best_budget(in, without);
     d.tokens = after.tokens;
     d.total = std::max(after.drafts, std::min(in.deciding, room));
+    d.ns = step_ns(with, in.base_rows + d.total, in.drafting);
     if (known)
       d.promise = (value_of(in, without, d.total).tokens - static_cast<double>(in.deciding)) / yield_of(s);
   } else {
@@ -240,7 +242,7 @@ namespace {
 
 constexpr double kRecent = 0.02;      // weight of a new observation in the recent means
 constexpr double kRecentTrial = 0.1;  // of a trial's requests together: trials are rare
-constexpr double kPairDecay = 0.998, kPromiseDecay = 0.98;
+constexpr double kPairDecay = 0.998, kPromiseDecay = 0.98, kSlower = 0.05;
 constexpr double kOriginDecay = 0.995;
 constexpr double kOriginTrials = 50;  // drafts of an origin before its acceptance is judged
 
@@ -327,7 +329,10 @@ void on_judged(SpeculationState* s, const DraftsJudged& e) {
 void on_step(SpeculationState* s, const SpeculationStep& e) {
   ++s->counters.steps;
   if (e.drafting > 0) ++s->counters.draft_passes;
+  double expected = std::exchange(s->open_ns, 0.0);
   if (e.excluded) return;
+  if (expected > 0 && e.drafting > 0)
+    s->slower += kSlower * (std::clamp((e.verify_ns + e.draft_ns) / expected, 0.5, 3.0) - s->slower);
   if (!s->verify.empty() && e.rows > 0)
     refine(s->verify, &s->verify_refinement, e.rows, e.experts, e.verify_ns);
   if (!s->draft.empty() && e.drafting > 0) refine(s->draft, &s->draft_refinement, e.drafting, -1, e.draft_ns);
@@ -338,6 +343,7 @@ void on_adopted(SpeculationState* s, const BudgetDecision& d) {
   s->counters.last_budget = d.draft ? d.total : 0;
   s->counters.budget_drafts += s->counters.last_budget;
   s->open_promise = d.promise;
+  s->open_ns = d.draft ? d.ns : 0;
   switch (d.reason) {
     case BudgetReason::kBestTotal:
       if (!s->on) ++s->counters.switched_on;

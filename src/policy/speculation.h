@@ -33,12 +33,13 @@ struct SpeculationConfig {
   int fixed = 5;   // kFixed; at most `drafts`
   LaneRule lane;
   CalibrationConfig calibration;
-  // Every step drafts only if that is expected to win. After `patience` decisions in a row that it does not,
+  // Every step drafts only if that is expected to win by `gain`: expectations are noisy, and of those near
+  // nothing the too hopeful ones would be chosen. After `patience` decisions in a row that it does not,
   // speculation counts as switched off, and comes back when it is expected to win by `return_gain`. A step
   // that tries comes after `trial_after` decisions without drafts: twice as many after a trial that led to
   // nothing, up to `trial_most`, half as many after one that did.
   int patience = 8;
-  double return_gain = 0.05;
+  double gain = 0.02, return_gain = 0.03;
   int64_t trial_after = 32, trial_most = 1024;
   double drift_alarm = 0.15;  // predicted minus actual survival, mean over positions, absolute
 };
@@ -147,12 +148,13 @@ struct SpeculationState {
   RowCurve verify, draft;
   CurveRefinement verify_refinement, draft_refinement;
   CalibrationState calibration;
-  std::map<SeqId, LatestRound> latest;  // each request's last judged round
-  std::vector<RoundToRound> next;       // per position
-  std::vector<double> mean_survival;    // recent, of rounds about which nothing was known before
-  int64_t judged = 0;                   // outcomes in it
-  double promised = 0, kept = 0;        // drafts expected to be accepted, and accepted; decaying
-  double open_promise = 0;              // of the decision that is being carried out
+  std::map<SeqId, LatestRound> latest;   // each request's last judged round
+  std::vector<RoundToRound> next;        // per position
+  std::vector<double> mean_survival;     // recent, of rounds about which nothing was known before
+  int64_t judged = 0;                    // outcomes in it
+  double promised = 0, kept = 0;         // drafts expected to be accepted, and accepted; decaying
+  double open_promise = 0, open_ns = 0;  // of the decision that is being carried out
+  double slower = 1;                     // steps with drafts, against what was expected of them; recent
   bool on = true;
   bool tried = false;              // the last draft pass was a trial
   int losing = 0;                  // decisions in a row

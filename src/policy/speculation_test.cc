@@ -149,7 +149,7 @@ TEST(Speculation, SwitchesOffTriesAndComesBack) {
   EXPECT_GT(w.s.counters.trials, trials_before);
 }
 
-// In a world of its own model dynamic is at least as fast as every fixed depth and as none, at every load.
+// In a world of its own model dynamic is as fast as every fixed depth and as none, at every load.
 TEST(Speculation, DynamicIsNeverBehindTheBestFixedDepth) {
   for (int requests : {1, 4, 16, 64}) {
     for (double right : {0.2, 0.6, 0.9}) {
@@ -165,7 +165,9 @@ TEST(Speculation, DynamicIsNeverBehindTheBestFixedDepth) {
       };
       double best = rate(SpeculationMode::kOff, 0);
       for (int k = 1; k <= 5; ++k) best = std::max(best, rate(SpeculationMode::kFixed, k));
-      EXPECT_GT(rate(SpeculationMode::kDynamic, 5), best * 0.98) << requests << " " << right;
+      // Two percent for learning, and a gain near the margin may be left alone.
+      EXPECT_GT(rate(SpeculationMode::kDynamic, 5), best * 0.98 * (1 - SpeculationConfig{}.gain))
+          << requests << " " << right;
     }
   }
 }
@@ -189,6 +191,22 @@ TEST(Speculation, AGoodRoundAloneIsNoReasonToGoOn) {
   double off = rate_of(SpeculationMode::kOff, 0, moment);
   EXPECT_LT(rate_of(SpeculationMode::kFixed, 5, moment), off * 0.9);
   EXPECT_GT(rate_of(SpeculationMode::kDynamic, 5, moment), off * 0.98);
+}
+
+// Steps with drafts take longer than their curves say, and steps without do not: drafting that only pays on
+// paper ends.
+TEST(Speculation, WhatStepsWithDraftsReallyTakeCounts) {
+  World w(SpeculationMode::kDynamic);
+  w.requests = 1;
+  w.right = 0.6;
+  w.measure();
+  w.draft_ns = 2500;  // the curve said 50
+  for (int i = 0; i < 400; ++i) {
+    w.step();
+    w.s.draft_refinement = start_refinement(w.s.draft);  // as if the curve could not be corrected
+  }
+  EXPECT_GT(w.s.slower, 1.5);
+  EXPECT_FALSE(w.s.on);
 }
 
 // Good and bad spells: drafting through the good ones beats both drafting always and never.
