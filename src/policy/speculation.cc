@@ -206,7 +206,10 @@ BudgetDecision decide_drafts(const SpeculationState& s, const DraftQuery& q) {
   std::vector<double> expected = expected_survivals(s, q);
   auto requests = static_cast<int64_t>(q.requests.size());
   int64_t room = static_cast<int64_t>(expected.size());
-  BudgetInput in{q.other_rows + requests, requests, requests, expected};
+  // Prompt rows are work that is done whether drafts are or not: a token is worth what it costs in a step of
+  // its own kind. Their time in the denominator would make any draft look cheap.
+  bool dynamic = s.config.mode == SpeculationMode::kDynamic;
+  BudgetInput in{(dynamic ? 0 : q.other_rows) + requests, requests, requests, expected};
   if (s.config.mode == SpeculationMode::kOff) return d;
   if (room == 0) {
     d.reason = BudgetReason::kNothingToVerify;

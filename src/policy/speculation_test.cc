@@ -245,6 +245,18 @@ TEST(Speculation, CapsAndPromptRowsAreRespected) {
   EXPECT_EQ(decide_drafts(w.s, {0, last}).reason, BudgetReason::kNothingToVerify);
 }
 
+// A long prompt in the same step is no reason to draft: its time is not the drafts' doing.
+TEST(Speculation, PromptRowsDoNotMakeDraftsCheap) {
+  World w(SpeculationMode::kDynamic);
+  w.right = 0.3;
+  w.draft_ns = 900;
+  w.measure();
+  for (int i = 0; i < 100; ++i) w.step();
+  std::vector<BudgetRequest> r{{SeqId(1), 5}, {SeqId(2), 5}, {SeqId(3), 5}, {SeqId(4), 5}};
+  EXPECT_FALSE(decide_drafts(w.s, {0, r}).draft);
+  EXPECT_FALSE(decide_drafts(w.s, {5000, r}).draft);
+}
+
 TEST(Speculation, AlarmWhenPredictionsDriftAndWhenAnOriginIsBroken) {
   World w(SpeculationMode::kFixed, 5);
   auto judge = [&](StateOrigin origin, float logit, int accepted) {
