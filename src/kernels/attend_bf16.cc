@@ -8,16 +8,9 @@
 
 #include "base/check.h"
 #include "base/numeric.h"
+#include "kernels/rows_to_lanes.h"
 
 #if defined(__x86_64__)
-#include <hwy/base.h>
-// The compiler's own header leaves the lanes it masks off undefined and then warns of it.
-HWY_DIAGNOSTICS(push)
-HWY_DIAGNOSTICS_OFF(disable : 4703 6001 26494, ignored "-Wmaybe-uninitialized")
-HWY_DIAGNOSTICS_OFF(disable : 4703, ignored "-Wuninitialized")
-#include <immintrin.h>
-HWY_DIAGNOSTICS(pop)
-
 HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2,avx512f,avx512vl,avx512dq,avx512bw,avx512vbmi,avx512bf16")
 namespace deepinfer::bf16 {
 namespace {
@@ -50,18 +43,7 @@ HWY_INLINE bool any(const __m512i& v) {
 
 // Eight dimensions from `at` of sixteen rows: pairs of dimensions, a row per lane.
 HWY_INLINE void turn8(const uint16_t* const (&rows)[kKeys], int64_t at, __m512i (&keys)[4]) {
-  __m512i a[4], b[4];
-  for (int j = 0; j < 4; ++j) {
-    const auto part = [&](int r) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r] + at)); };
-    a[j] = _mm512_castsi128_si512(part(j));
-    a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x00f0, part(4 + j));
-    a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x0f00, part(8 + j));
-    a[j] = _mm512_mask_broadcast_i32x4(a[j], 0xf000, part(12 + j));
-  }
-  b[0] = _mm512_unpacklo_epi32(a[0], a[1]), b[1] = _mm512_unpacklo_epi32(a[2], a[3]);
-  b[2] = _mm512_unpackhi_epi32(a[0], a[1]), b[3] = _mm512_unpackhi_epi32(a[2], a[3]);
-  keys[0] = _mm512_unpacklo_epi64(b[0], b[1]), keys[1] = _mm512_unpackhi_epi64(b[0], b[1]);
-  keys[2] = _mm512_unpacklo_epi64(b[2], b[3]), keys[3] = _mm512_unpackhi_epi64(b[2], b[3]);
+  rows_to_lanes([&](int r) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r] + at)); }, keys);
 }
 
 HWY_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {

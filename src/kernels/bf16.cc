@@ -10,16 +10,9 @@
 
 #include "base/check.h"
 #include "base/numeric.h"
+#include "kernels/rows_to_lanes.h"
 
 #if defined(__x86_64__)
-#include <hwy/base.h>
-// The compiler's own header leaves the lanes it masks off undefined and then warns of it.
-HWY_DIAGNOSTICS(push)
-HWY_DIAGNOSTICS_OFF(disable : 4703 6001 26494, ignored "-Wmaybe-uninitialized")
-HWY_DIAGNOSTICS_OFF(disable : 4703, ignored "-Wuninitialized")
-#include <immintrin.h>
-HWY_DIAGNOSTICS(pop)
-
 HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2,avx512f,avx512vl,avx512dq,avx512bw,avx512vbmi,avx512bf16")
 namespace deepinfer::bf16 {
 namespace {
@@ -83,26 +76,16 @@ struct Group {
   // REQUIRES that a walk comes by every multiple of 64.
   template <bool kStaged>
   HWY_INLINE void load(int64_t at, __m512i (&v)[4]) const {
-    __m512i a[4], b[4];
     if constexpr (kStaged) {
       if (at % 64 == 0)
         for (int r = 0; r < kGroup; ++r) _mm512_store_si512(stage[r], _mm512_loadu_si512(data[r] + at));
       at %= 64;
     }
-    // Loads that repeat 16 bytes, masked: they leave the shuffling units to the interleaves.
-    for (int j = 0; j < 4; ++j) {
-      const auto part = [&](int r) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>((kStaged ? stage[r] : data[r]) + at));
-      };
-      a[j] = _mm512_castsi128_si512(part(j));
-      a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x00f0, part(4 + j));
-      a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x0f00, part(8 + j));
-      a[j] = _mm512_mask_broadcast_i32x4(a[j], 0xf000, part(12 + j));
-    }
-    b[0] = _mm512_unpacklo_epi32(a[0], a[1]), b[1] = _mm512_unpacklo_epi32(a[2], a[3]);
-    b[2] = _mm512_unpackhi_epi32(a[0], a[1]), b[3] = _mm512_unpackhi_epi32(a[2], a[3]);
-    v[0] = _mm512_unpacklo_epi64(b[0], b[1]), v[1] = _mm512_unpackhi_epi64(b[0], b[1]);
-    v[2] = _mm512_unpacklo_epi64(b[2], b[3]), v[3] = _mm512_unpackhi_epi64(b[2], b[3]);
+    rows_to_lanes(
+        [&](int r) {
+          return _mm_loadu_si128(reinterpret_cast<const __m128i*>((kStaged ? stage[r] : data[r]) + at));
+        },
+        v);
   }
   // Brings what the walk along the rows comes to next from the second-level cache to the first.
   HWY_INLINE void fetch(int64_t at) const {
