@@ -108,8 +108,10 @@ struct ApplyAdmission {
 // The first bucket that cannot give what is asked. A full bucket lets anything through, so that no single
 // request is for ever too large for its tenant; the debt is paid by waiting.
 bool over_quota(const AdmissionState& s, const AdmissionQuery& q, AdmitDecision* out) {
-  auto it = s.tenants.find(q.tenant);
-  const TenantBook book = it != s.tenants.end() ? it->second : fresh_book(s.config, q.now_ns);
+  const auto it = s.tenants.find(q.tenant);
+  TenantBook unknown;
+  if (it == s.tenants.end()) unknown = fresh_book(s.config, q.now_ns);
+  const TenantBook& book = it != s.tenants.end() ? it->second : unknown;
   const auto wanted = demand(q);
   for (size_t i = 0; i < kQuotas; ++i) {
     const QuotaLimit& limit = book.limits[i];

@@ -79,8 +79,22 @@ struct View {
   const RankLoad& at(size_t i) const { return changed.empty() ? g.ranks[i] : changed[i]; }
 };
 
-bool fewer(int64_t a1, int64_t a2, int64_t b1, int64_t b2) {
-  return a1 != b1 ? a1 < b1 : a2 < b2;
+// The first of the ranks with room and at most `upto` tokens that has the least of kFirst, and among these
+// the least of kSecond; null if there is none. Without branches on loads, which nothing can predict: this
+// runs once per request over all ranks.
+template <int64_t RankLoad::* kFirst, int64_t RankLoad::* kSecond>
+const RankLoad* least_of(const RankLoad* ranks, size_t n, int64_t need, int64_t upto) {
+  int64_t first = INT64_MAX, second = INT64_MAX;
+  size_t chosen = n;
+  for (size_t i = 0; i < n; ++i) {
+    const RankLoad& r = ranks[i];
+    const bool less = (r.*kFirst < first) | ((r.*kFirst == first) & (r.*kSecond < second));
+    const bool better = (r.free_tokens >= need) & (r.tokens <= upto) & less;
+    first = better ? r.*kFirst : first;
+    second = better ? r.*kSecond : second;
+    chosen = better ? i : chosen;
+  }
+  return chosen < n ? ranks + chosen : nullptr;
 }
 
 int choose(const DecodeConfig& c, const View& v, const WaitingDecode& w, double limit, int next) {
@@ -99,16 +113,8 @@ int choose(const DecodeConfig& c, const View& v, const WaitingDecode& w, double 
   if (c.rule == DecodeRule::kCountOnly) low_upto = INT64_MAX;
   if (c.rule == DecodeRule::kTokensOnly) low_upto = -1;
   const RankLoad* ranks = v.changed.empty() ? v.g.ranks.data() : v.changed.data();
-  const RankLoad *low = nullptr, *best = nullptr;
-  for (const RankLoad* r = ranks; r != ranks + n; ++r) {
-    if (r->free_tokens < need) continue;
-    if (r->tokens <= low_upto &&
-        (low == nullptr || fewer(r->requests, r->tokens, low->requests, low->tokens)))
-      low = r;
-    if (low == nullptr && (best == nullptr || fewer(r->tokens, r->requests, best->tokens, best->requests)))
-      best = r;
-  }
-  const RankLoad* chosen = low != nullptr ? low : best;
+  const RankLoad* chosen = least_of<&RankLoad::requests, &RankLoad::tokens>(ranks, n, need, low_upto);
+  if (chosen == nullptr) chosen = least_of<&RankLoad::tokens, &RankLoad::requests>(ranks, n, need, INT64_MAX);
   return chosen != nullptr ? static_cast<int>(chosen - ranks) : -1;
 }
 

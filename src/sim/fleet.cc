@@ -37,7 +37,8 @@ Status validate(const FleetConfig& c) {
     return bad("vision machines", "0 to 10,000 of 1 to 1,024 GPUs");
   if (!(c.vision.patches_per_s > 0) || !(c.vision.fixed_ns >= 0)) return bad("vision rates", "positive");
   if (c.store.nodes < c.store.shards) return bad("store nodes", "at least 12, one per shard");
-  if (c.decode_tokens_per_rank < 1000) return bad("decode tokens per rank", "at least 1,000");
+  if (c.decode_tokens_per_rank < 1000 || c.decode_tokens_per_rank > INT32_MAX)
+    return bad("decode tokens per rank", "1,000 to 2,147,483,647");
   if (!(c.prefill.d > 0) || !(c.decode.fixed_ns > 0)) return bad("costs", "positive");
   if (c.batch_budget_ns < 1'000'000) return bad("prefill budget", "at least 1 ms");
   if (!(c.link_bytes_per_s > 0) || !(c.store.read_bytes_per_s > 0)) return bad("bandwidths", "positive");
@@ -182,6 +183,22 @@ uint32_t Fleet::take_slot() {
   return slot;
 }
 
+uint32_t Fleet::take_handle(uint32_t slot) {
+  if (free_handles_.empty()) {
+    free_handles_.push_back(static_cast<uint32_t>(handle_slot_.size()));
+    handle_slot_.push_back(0);
+  }
+  const uint32_t handle = free_handles_.back();
+  free_handles_.pop_back();
+  handle_slot_[handle] = slot;
+  return handle;
+}
+
+void Fleet::leave_line(uint32_t slot) {
+  free_handles_.push_back(live_[slot].handle);
+  --waiting_;
+}
+
 void Fleet::free_slot(uint32_t slot) {
   Live& r = live_[slot];
   check(r.stage != Stage::kNone, "a request is freed once");
@@ -265,14 +282,16 @@ void Fleet::arrive() {
   l.stage = Stage::kVision;
   l.arrived_ns = now_;
   l.ready_ns = ready;
-  l.input = r.input_tokens;
-  l.output = r.output_tokens;
-  l.position = hit.start_tokens;
-  l.booked = r.input_tokens + r.output_tokens;
+  // Admission has seen that they fit a decode rank.
+  l.input = static_cast<int32_t>(r.input_tokens);
+  l.output = static_cast<int32_t>(r.output_tokens);
+  l.position = static_cast<int32_t>(hit.start_tokens);
+  l.booked = l.input + l.output;
   l.work_ns = l.unbooked_ns = work_ns;
   l.tenant = r.tenant;
   l.home = r.home;
-  l.engine = l.rank = l.group = l.decode_rank = -1;
+  l.rank = -1;
+  l.engine = l.group = l.decode_rank = -1;
   l.counted = measuring();
   l.prefilled = l.begun = false;
   l.delivered = 0;

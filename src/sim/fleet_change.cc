@@ -84,7 +84,7 @@ void Fleet::fail_prefill(int engine) {
   e.running.clear();
   policy::apply(&prefill_, policy::PrefillEngineReport{engine, 0, false});
   for (EngineRank& r : e.ranks) {
-    std::deque<uint32_t> lost;
+    std::vector<uint32_t> lost;
     lost.swap(r.queue);
     r.outstanding_ns = 0;
     for (uint32_t slot : lost) {
@@ -119,7 +119,7 @@ void Fleet::fail_decode(int group) {
   g.ranks.assign(g.ranks.size(), {});
   // What was gained per step counts on: requests that are moved look at it.
   for (Verifying& v : g.verifying) {
-    v.count = {};
+    for (VerifyingKind& k : v.kinds) k.count = 0;
     v.rows = 0;
   }
   offer_work();
@@ -323,8 +323,8 @@ void Fleet::cancel(uint32_t slot) {
   if (stage == Stage::kVision) {
     seeing_.erase(slot);  // what is being encoded for it is encoded in vain
   } else if (stage == Stage::kWaiting) {
-    policy::apply(&prefill_, policy::PrefillCancelled{slot});
-    --waiting_;
+    policy::apply(&prefill_, policy::PrefillCancelled{l.handle});
+    leave_line(slot);
   } else if (stage == Stage::kPrefill) {
     EngineRank& rank = engines_[at(engine)].ranks[at(l.rank)];
     rank.queue.erase(std::find(rank.queue.begin(), rank.queue.end(), slot));

@@ -1,6 +1,7 @@
 // Decode groups: places chosen early, hand-offs by the transfer machines, steps of whole groups.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sim/fleet_impl.h"
 
@@ -21,13 +22,64 @@ SeqId seq_of(uint32_t slot, uint32_t generation) {
 
 }  // namespace
 
+void Machines::take(const RestingTransfer& r) {
+  control.phase = r.control_phase;
+  control.epoch = r.control_epoch;
+  control.over = r.control_over;
+  control.prompt_tokens = r.prompt;
+  control.delivered = r.passed;
+  control.source_open = r.source_open;
+  control.destination_open = r.destination_open;
+  control.dropped_tokens = r.dropped;
+  source.phase = r.source_phase;
+  source.epoch = r.source_epoch;
+  source.closed = r.source_closed;
+  source.tokens = r.source_tokens;
+  source.pinned = r.pinned;
+  destination.phase = r.phase;
+  destination.epoch = r.epoch;
+  destination.closed = r.closed;
+  destination.tokens = r.tokens;
+  destination.next_token = r.next_token;
+  destination.reserved = r.reserved;
+  destination.registered = r.registered;
+  destination.confirmed = r.confirmed;
+  destination.finished = r.finished;
+}
+
+RestingTransfer Machines::rest() const {
+  RestingTransfer r;
+  r.control_phase = control.phase;
+  r.control_epoch = control.epoch;
+  r.control_over = control.over;
+  r.prompt = static_cast<int32_t>(control.prompt_tokens);
+  r.passed = static_cast<int32_t>(control.delivered);
+  r.source_open = control.source_open;
+  r.destination_open = control.destination_open;
+  r.dropped = static_cast<int32_t>(control.dropped_tokens);
+  r.source_phase = source.phase;
+  r.source_epoch = source.epoch;
+  r.source_closed = source.closed;
+  r.source_tokens = static_cast<int32_t>(source.tokens);
+  r.pinned = source.pinned;
+  r.phase = destination.phase;
+  r.epoch = destination.epoch;
+  r.closed = destination.closed;
+  r.tokens = static_cast<int32_t>(destination.tokens);
+  r.next_token = static_cast<int32_t>(destination.next_token);
+  r.reserved = destination.reserved;
+  r.registered = destination.registered;
+  r.confirmed = destination.confirmed;
+  r.finished = destination.finished;
+  return r;
+}
+
 // Lets one machine begin, and hears everything they say to each other at once: what delays there are, the
-// caller has added already. The outboxes are lent, so that a request at rest owns no memory of its own.
+// caller has added already. The machines are those of the request that was taken.
 template <typename Begin>
-void Fleet::converse(Live* l, Begin begin) {
-  std::vector<policy::TransferMessage>* const boxes[] = {&l->control.outbox, &l->source.outbox,
-                                                         &l->destination.outbox};
-  for (int i = 0; i < 3; ++i) boxes[i]->swap(boxes_[i]);
+void Fleet::converse(Begin begin) {
+  std::vector<policy::TransferMessage>* const boxes[] = {&machines_.control.outbox, &machines_.source.outbox,
+                                                         &machines_.destination.outbox};
   begin();
   for (bool said = true; said;) {
     said = false;
@@ -37,21 +89,22 @@ void Fleet::converse(Live* l, Begin begin) {
       const policy::TransferMessage m = box->back();
       box->pop_back();
       if (m.to == Party::kControl) {
-        policy::apply(&l->control, m);
+        policy::apply(&machines_.control, m);
       } else if (m.to == Party::kSource) {
-        policy::apply(&l->source, m);
+        policy::apply(&machines_.source, m);
       } else {
-        policy::apply(&l->destination, m);
+        policy::apply(&machines_.destination, m);
       }
     }
   }
-  for (int i = 0; i < 3; ++i) boxes[i]->swap(boxes_[i]);
 }
 
 void Fleet::cancel_hand_off(Live* l) {
-  converse(l, [&] { policy::apply(&l->control, policy::ControlEvent::kClientCancelled); });
-  check(policy::settled(l->control) && !l->source.pinned && !l->destination.reserved,
+  machines_.take(l->transfer);
+  converse([&] { policy::apply(&machines_.control, policy::ControlEvent::kClientCancelled); });
+  check(policy::settled(machines_.control) && !machines_.source.pinned && !machines_.destination.reserved,
         "nothing is held for a client that left");
+  l->transfer = machines_.rest();
 }
 
 // Chooses where it will decode when its prompt begins, so that layers can be sent as they come.
@@ -73,17 +126,18 @@ void Fleet::reserve(uint32_t slot) {
 void Fleet::place(int group) {
   policy::DecodeDecision d = policy::decide_decode(decode_, group);
   if (d.assigned.empty()) return;
-  policy::apply(&decode_, policy::DecodePlaced{group, d.assigned});
-  for (const policy::DecodeAssignment& a : d.assigned) {
+  const policy::DecodePlaced placed{group, std::move(d.assigned)};
+  policy::apply(&decode_, placed);
+  for (const policy::DecodeAssignment& a : placed.assigned) {
     const uint32_t slot = static_cast<uint32_t>(raw(a.seq));
     Live& l = live_[slot];
     l.decode_rank = a.rank;
-    l.control = {};
-    l.source = {};
-    l.destination = {};
-    l.control.prompt_tokens = l.input;
-    converse(&l, [&] { policy::apply(&l.control, policy::ControlEvent::kBegin); });
-    check(l.source.pinned && l.destination.reserved, "a prepared hand-off is held at both ends");
+    machines_.take({});
+    machines_.control.prompt_tokens = l.input;
+    converse([&] { policy::apply(&machines_.control, policy::ControlEvent::kBegin); });
+    check(machines_.source.pinned && machines_.destination.reserved,
+          "a prepared hand-off is held at both ends");
+    l.transfer = machines_.rest();
     // The prompt was done before there was a place: it has waited here.
     if (l.stage == Stage::kHandOff && l.ready_ns <= now_) events_.push(now_, kHandOff, slot, l.generation);
   }
@@ -97,8 +151,12 @@ void Fleet::hand_off(uint32_t slot) {
     return;
   }
   if (l.decode_rank < 0) return;  // place() comes back to it
-  converse(&l, [&] { policy::apply(&l.source, policy::SourceEvent::kComputed); });
-  check(policy::may_emit(l.destination) && !l.source.pinned, "after the commit the destination owns");
+  machines_.take(l.transfer);
+  converse([&] { policy::apply(&machines_.source, policy::SourceEvent::kComputed); });
+  check(policy::may_emit(machines_.destination) && !machines_.source.pinned,
+        "after the commit the destination owns");
+  converse([&] { policy::apply(&machines_.destination, policy::DestinationEvent::kEmit); });
+  l.transfer = machines_.rest();
   const int engine = l.engine;
   join(slot);
   drained(engine, policy::DrainTransferEnded{});
@@ -113,7 +171,6 @@ void Fleet::join(uint32_t slot) {
   if (l.moved_ns > 0)
     out_.longest_gap_s = std::max(out_.longest_gap_s, static_cast<double>(now_ - l.moved_ns) * 1e-9);
   l.moved_ns = 0;
-  converse(&l, [&] { policy::apply(&l.destination, policy::DestinationEvent::kEmit); });
   if (g.draining) policy::apply(&g.drain, policy::DrainRequestStarted{});
   enter_rank(slot);
   if (!g.stepping) start_decode(l.group);
@@ -167,8 +224,10 @@ void Fleet::end_decode(int group) {
     decode_tokens_ += g.pace * part / static_cast<double>(std::max<int64_t>(1, now_ - g.step_began_ns));
   }
   g.endings.take(g.step, &ending_);
+  constexpr size_t kAhead = 3;
+  for (size_t i = 0; i < std::min(kAhead, ending_.size()); ++i) prefetch(live_[ending_[i].slot]);
   for (size_t i = 0; i < ending_.size(); ++i) {
-    if (i + 1 < ending_.size()) prefetch(live_[ending_[i + 1].slot]);
+    if (i + kAhead < ending_.size()) prefetch(live_[ending_[i + kAhead].slot]);
     const Ending e = ending_[i];
     if (live_[e.slot].generation == e.generation && has_all_tokens(e.slot)) complete(e.slot);
   }
@@ -187,10 +246,11 @@ void Fleet::drained(int engine, const policy::DrainEvent& event) {
 void Fleet::complete(uint32_t slot) {
   Live& l = live_[slot];
   const int group = l.group;
-  converse(&l, [&] { policy::apply(&l.destination, policy::DestinationEvent::kEmitLast); });
-  check(l.control.phase == policy::ControlPhase::kDone && policy::settled(l.control),
+  machines_.take(l.transfer);
+  converse([&] { policy::apply(&machines_.destination, policy::DestinationEvent::kEmitLast); });
+  check(machines_.control.phase == policy::ControlPhase::kDone && policy::settled(machines_.control),
         "a finished hand-off is settled");
-  check(!l.source.pinned && !l.destination.reserved, "nothing stays pinned");
+  check(!machines_.source.pinned && !machines_.destination.reserved, "nothing stays pinned");
   ++out_.events;  // a completion, found at the end of a step
   leave_rank(slot);
   if (groups_[at(group)].draining) policy::apply(&groups_[at(group)].drain, policy::DrainRequestEnded{});

@@ -1,6 +1,7 @@
 // The state of one run of the fleet. Private to the room.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <map>
@@ -10,6 +11,7 @@
 #include "policy/failover.h"
 #include "policy/transfer.h"
 #include "policy/vision_balancer.h"
+#include "sim/endings.h"
 #include "sim/event_queue.h"
 #include "sim/fleet.h"
 
@@ -34,38 +36,67 @@ enum Kind : uint16_t {
 
 enum class Stage : uint8_t { kNone, kVision, kWaiting, kPrefill, kHandOff, kDecode };
 
-struct Live {
-  Stage stage = Stage::kNone;
-  uint32_t generation = 0;
-  int64_t arrived_ns = 0, ready_ns = 0, first_token_ns = 0;
-  int64_t input = 0, output = 0, position = 0;  // position: first row that still has to run
-  int64_t booked = 0;                           // decode tokens
-  double work_ns = 0, unbooked_ns = 0;          // of the prompt; the rest of it in the engine's quota
-  uint32_t tenant = 0;
-  uint64_t home = 0;
-  int32_t engine = -1, rank = -1, group = -1, decode_rank = -1;
-  int8_t tier = 0;
-  bool counted = false;  // arrived in the measured part
-  bool prefilled = false;
-  bool begun = false;     // a chunk of its prompt was planned here
-  int32_t delivered = 0;  // tokens of earlier attempts, part of `input` now
-  int32_t asked = 0;      // tokens in all
-  // While it decodes: of what kind it is, how many tokens it has to be expected to gain, and what its kind
-  // had gained on its rank when it joined.
-  uint8_t kind = 0;
-  float demand = 0;
-  double gained_before = 0;
-  int64_t moved_ns = 0;  // it stopped decoding somewhere else; 0: it did not
+// The three transfer machines of a request while nobody speaks: a cache line. Token numbers are below 2^31,
+// as contexts are (validate).
+struct RestingTransfer {
+  int32_t control_epoch = 0, control_over = 0, prompt = 0, passed = 0, dropped = 0;
+  int32_t source_epoch = 0, source_closed = 0, source_tokens = 0;
+  int32_t epoch = 0, closed = 0, tokens = 0, next_token = 0;  // of the destination
+  policy::ControlPhase control_phase{};
+  policy::SourcePhase source_phase{};
+  policy::DestinationPhase phase{};
+  bool source_open = false, destination_open = false, pinned = false;
+  bool reserved = false, registered = false, confirmed = false, finished = false;
+};
+// The machines while they speak: one set, lent to one request after the other.
+struct Machines {
   policy::ControlState control;
   policy::SourceState source;
   policy::DestinationState destination;
+  void take(const RestingTransfer& r);
+  RestingTransfer rest() const;
 };
 
-// A request that is next is most likely not in any cache: it is fetched while the one before it is served.
-inline void prefetch(const Live& l) {
+// A request. There are tens of thousands, each looked at a dozen times in its life and long out of the caches
+// by then, so that lines touched are what a run costs: one while it is a prompt, one while it decodes.
+struct alignas(64) Live {
+  int64_t arrived_ns = 0, ready_ns = 0;
+  double work_ns = 0, unbooked_ns = 0;          // of the prompt; the rest of it in the engine's quota
+  int32_t input = 0, output = 0, position = 0;  // position: first row that still has to run
+  int32_t booked = 0;                           // decode tokens
+  uint32_t generation = 0;
+  int32_t engine = -1;
+  int16_t rank = -1;
+  Stage stage = Stage::kNone;
+  int8_t tier = 0;
+  bool counted = false;  // arrived in the measured part
+  bool prefilled = false;
+  bool begun = false;  // a chunk of its prompt was planned here
+  // While it decodes: of what kind it is, how many tokens it has to be expected to gain, and what its kind
+  // had gained on its rank when it joined.
+  uint8_t kind = 0;
+
+  double gained_before = 0;
+  float demand = 0;
+  int32_t group = -1, decode_rank = -1;
+  int32_t delivered = 0;  // tokens of earlier attempts, part of `input` now
+  int32_t asked = 0;      // tokens in all
+  uint32_t tenant = 0;
+  uint32_t handle = 0;  // in the lines, while it waits there
+  int64_t first_token_ns = 0;
+  int64_t moved_ns = 0;  // it stopped decoding somewhere else; 0: it did not
+  uint64_t home = 0;
+
+  RestingTransfer transfer;
+};
+static_assert(sizeof(Live) == 192, "three cache lines");
+
+// A request that is next is most likely not in any cache: it is fetched while the ones before it are served.
+inline void prefetch(const Live& l, size_t bytes = sizeof(Live)) {
   const char* p = reinterpret_cast<const char*>(&l);
-  for (size_t i = 0; i < sizeof(Live); i += 64) __builtin_prefetch(p + i);
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
+constexpr size_t kPromptBytes = 64;  // of a request, while it is a prompt
 
 struct Chunk {
   uint32_t slot = 0, generation = 0;
@@ -73,8 +104,8 @@ struct Chunk {
   double cost_ns = 0;
 };
 struct EngineRank {
-  std::deque<uint32_t> queue;  // slots, in the order they were pulled
   double outstanding_ns = 0;
+  std::vector<uint32_t> queue;  // slots, in the order they were pulled
 };
 // What engines and groups have in common: whether they are there.
 struct Instance {
@@ -96,36 +127,14 @@ struct Engine : Instance {
   uint32_t generation = 0;
 };
 
-struct Ending {
-  int64_t step = 0;
-  uint32_t slot = 0, generation = 0;
-};
-// Who is to be looked at when a step of a group ends: a ring of steps, so that nothing is sorted.
-class Endings {
- public:
-  void push(const Ending& e) { ring_[place(e.step)].push_back(e); }
-  void clear() {
-    for (std::vector<Ending>& list : ring_) list.clear();
-  }
-  // Those of `step`, in the order they came; later rounds of the ring stay.
-  void take(int64_t step, std::vector<Ending>* out) {
-    out->clear();
-    std::vector<Ending>& list = ring_[place(step)];
-    size_t kept = 0;
-    for (const Ending& e : list) (e.step == step) ? out->push_back(e) : void(list[kept++] = e);
-    list.resize(kept);
-  }
-
- private:
-  static constexpr size_t kSteps = 512;
-  static size_t place(int64_t step) { return static_cast<size_t>(step) % kSteps; }
-  std::vector<std::vector<Ending>> ring_{kSteps};
-};
 // What a decode rank verifies, and what its requests have gained by it, by kind.
+struct VerifyingKind {
+  double gained = 0;  // of one request since the start, until since_step
+  int32_t count = 0;
+  float drafts = 0, pace = 0, deviation = 0;  // VerifyModel::Plan
+};
 struct Verifying {
-  std::array<int32_t, VerifyModel::kKinds> count{};
-  std::array<double, VerifyModel::kKinds> gained{};  // of one request since the start, until since_step
-  VerifyModel::Plan plan;
+  std::array<VerifyingKind, VerifyModel::kKinds> kinds;
   int64_t since_step = 0;  // of the group: the plan holds since
   size_t bucket = 0;       // whose budget it follows
   int64_t decided_step = -1;
@@ -173,6 +182,8 @@ class Fleet {
   void arrive();
   bool admit(const SimRequest& r, double work_ns, double fetch_ns, int tier);
   uint32_t take_slot();
+  uint32_t take_handle(uint32_t slot);
+  void leave_line(uint32_t slot);
   void free_slot(uint32_t slot);
   void line_up(uint32_t slot, int chosen, int priority);
   void sample();
@@ -229,12 +240,12 @@ class Fleet {
   void drained(int engine, const policy::DrainEvent& event);
   void release(uint32_t slot);
   template <typename Begin>
-  void converse(Live* r, Begin begin);
+  void converse(Begin begin);
 
   // fleet_verify.cc
   void enter_rank(uint32_t slot);
   void leave_rank(uint32_t slot);
-  double expected(const Verifying& v, uint8_t kind, int64_t step) const;
+  double gained(const Live& l, int64_t step) const;
   void schedule_end(uint32_t slot, int64_t from);
   bool has_all_tokens(uint32_t slot);
   int64_t tokens_had(const Live& l) const;
@@ -267,7 +278,8 @@ class Fleet {
   std::vector<Engine> engines_;
   std::vector<Group> groups_;
   std::deque<int> hungry_;
-  std::vector<policy::TransferMessage> boxes_[3];        // outboxes, lent to the machines that speak
+  Machines machines_;                                    // lent to the request that speaks
+  std::vector<uint32_t> handle_slot_, free_handles_;     // of the lines: few, and used again at once
   std::vector<std::pair<uint32_t, uint32_t>> stranded_;  // (slot, generation): no engine was open to push to
   std::vector<double> moe_steps_;
   std::vector<std::vector<int64_t>> gpu_free_ns_;  // of vision machines

@@ -43,7 +43,7 @@ void Fleet::pull_all(int engine) {
       }
       return;
     }
-    assign(engine, d.handle);
+    assign(engine, handle_slot_[d.handle]);
   }
 }
 
@@ -51,19 +51,19 @@ void Fleet::pull_all(int engine) {
 void Fleet::assign(int engine, uint32_t slot) {
   Engine& e = engines_[at(engine)];
   Live& l = live_[slot];
-  l.tier = static_cast<int8_t>(prefill_.waiting[slot].tier);
-  policy::apply(&prefill_, policy::PrefillPulled{engine, slot});
+  l.tier = static_cast<int8_t>(prefill_.waiting[l.handle].tier);
+  policy::apply(&prefill_, policy::PrefillPulled{engine, l.handle});
+  leave_line(slot);
   size_t best = 0;
   for (size_t r = 1; r < e.ranks.size(); ++r) {
     if (e.ranks[r].outstanding_ns < e.ranks[best].outstanding_ns) best = r;
   }
   l.stage = Stage::kPrefill;
   l.engine = engine;
-  l.rank = static_cast<int32_t>(best);
+  l.rank = static_cast<int16_t>(best);
   l.unbooked_ns = l.work_ns;
   e.ranks[best].queue.push_back(slot);
   e.ranks[best].outstanding_ns += l.work_ns;
-  --waiting_;
   ++prefilling_;
   if (l.counted) out_.queue_ns.add(now_ - l.arrived_ns);
   reserve(slot);
@@ -104,6 +104,7 @@ double Fleet::plan_rank(int engine, int rank_index) {
   double used = 0;
   bool long_ready = false;
   const size_t n = std::min(kReach, rank.queue.size());
+  for (size_t i = 0; i < n; ++i) prefetch(live_[rank.queue[i]], kPromptBytes);
   uint64_t taken = 0;
   auto is_short = [&](const Live& l) {
     return l.tier <= 1 && policy::rows_cost_ns(config_.prefill, l.input - l.position, l.position) <=
@@ -164,11 +165,14 @@ void Fleet::end_prefill(int engine) {
     busy_prefill_ns_ +=
         static_cast<double>(std::min(now_, end_ns_) - std::min(end_ns_, std::max(warm_ns_, e.step_began_ns)));
   }
-  for (const Chunk& c : e.running) {
+  constexpr size_t kAhead = 3;
+  for (size_t i = 0; i < e.running.size(); ++i) {
+    if (i + kAhead < e.running.size()) prefetch(live_[e.running[i + kAhead].slot], kPromptBytes);
+    const Chunk& c = e.running[i];
     Live& l = live_[c.slot];
     if (l.generation != c.generation) continue;  // cancelled meanwhile
     check(l.engine == engine, "a chunk belongs to its engine's request");
-    l.position += c.rows;
+    l.position += static_cast<int32_t>(c.rows);
     if (measuring() && !ended_) {
       out_.computed_tokens += c.rows;
       prefill_work_ns_ += c.cost_ns;
@@ -228,8 +232,8 @@ int Fleet::push_engine(const SimRequest& r, double work_ns, int64_t start, doubl
 void Fleet::take_with(Live* l) {
   const int64_t had = tokens_had(*l);
   l->delivered += static_cast<int32_t>(had);
-  l->input += had;
-  l->output -= had;
+  l->input += static_cast<int32_t>(had);
+  l->output -= static_cast<int32_t>(had);
   l->position = l->input;
   l->moved_ns = now_;
 }
@@ -256,9 +260,11 @@ void Fleet::requeue(uint32_t slot) {
   }
   ++l.generation;
   const int64_t kept =
-      std::max<int64_t>(0, std::min(l.position, l.input - config_.cache.replay.cap_tokens()));
-  l.position = kept / config_.cache.replay.window_tokens * config_.cache.replay.window_tokens;
-  l.engine = l.rank = -1;
+      std::max<int64_t>(0, std::min<int64_t>(l.position, l.input - config_.cache.replay.cap_tokens()));
+  l.position =
+      static_cast<int32_t>(kept / config_.cache.replay.window_tokens * config_.cache.replay.window_tokens);
+  l.rank = -1;
+  l.engine = -1;
   l.ready_ns = now_;
   l.prefilled = l.begun = false;
   if (config_.shared_store && l.position > 0) {
@@ -267,7 +273,7 @@ void Fleet::requeue(uint32_t slot) {
     if (ready >= 0) l.ready_ns = ready;
     if (ready < 0) l.position = 0;  // too few nodes: all of it again
   }
-  if (decoded) out_.most_moved_rows = std::max(out_.most_moved_rows, l.input - l.position);
+  if (decoded) out_.most_moved_rows = std::max<int64_t>(out_.most_moved_rows, l.input - l.position);
   l.work_ns = l.unbooked_ns = policy::rows_cost_ns(config_.prefill, l.input - l.position, l.position);
   line_up(slot, -1, 1);
 }
@@ -277,9 +283,10 @@ void Fleet::requeue(uint32_t slot) {
 void Fleet::line_up(uint32_t slot, int chosen, int priority) {
   Live& l = live_[slot];
   l.stage = Stage::kWaiting;
+  l.handle = take_handle(slot);
   ++waiting_;
   policy::apply(&prefill_,
-                policy::PrefillArrived{policy::SeqId{(uint64_t{l.generation} << 32) | slot}, slot,
+                policy::PrefillArrived{policy::SeqId{(uint64_t{l.generation} << 32) | slot}, l.handle,
                                        policy::TenantId{l.tenant}, 1, priority, now_, l.input, l.work_ns});
   if (prefill_.config.rule == policy::PrefillRule::kPull) return;
   if (chosen < 0 || !engines_[at(chosen)].up || engines_[at(chosen)].draining) {

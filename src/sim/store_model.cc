@@ -15,16 +15,21 @@ StoreModel::StoreModel(const StoreConfig& config, uint64_t seed)
   DI_CHECK(config.nodes >= config.shards && config.shards <= 16 && config.data <= config.asked &&
                config.asked <= config.shards,
            "a stripe needs as many nodes as it has shards");
+  for (int i = 0; i < 32; ++i)
+    delay_ns_[i] = static_cast<int64_t>(config_.latency_ns + static_cast<double>(i) / 31 * config_.jitter_ns);
 }
 
 int64_t StoreModel::read(uint64_t home, double bytes, int64_t now_ns) {
   const size_t n = free_ns_.size(), shards = static_cast<size_t>(config_.shards);
   size_t node = static_cast<size_t>(home % n), up = 0, longest = 0;
   size_t nodes[16];
+  int64_t most = INT64_MIN;
   for (size_t i = 0; i < shards; ++i, node = node + 1 == n ? 0 : node + 1) {
     if (down_[node]) continue;
     nodes[up] = node;
-    if (free_ns_[node] > free_ns_[nodes[longest]]) longest = up;
+    const int64_t free = free_ns_[node];
+    longest = free > most ? up : longest;
+    most = free > most ? free : most;
     ++up;
   }
   if (up < static_cast<size_t>(config_.data)) return -1;
@@ -37,10 +42,17 @@ int64_t StoreModel::read(uint64_t home, double bytes, int64_t now_ns) {
   for (size_t i = 0; i < up; ++i) {
     int64_t& free = free_ns_[nodes[i]];
     free = std::max(free, now_ns) + service;
-    const double part = static_cast<double>((noise >> (5 * i)) & 31) / 31;
-    done[i] = free + static_cast<int64_t>(config_.latency_ns + part * config_.jitter_ns);
+    done[i] = free + delay_ns_[(noise >> (5 * i)) & 31];
   }
   bytes_ += shard * static_cast<double>(up);
+  if (up <= static_cast<size_t>(config_.data) + 1) {  // one to spare, as is usual: the last or the one before
+    int64_t last = INT64_MIN, before = INT64_MIN;
+    for (size_t i = 0; i < up; ++i) {
+      before = std::max(before, std::min(last, done[i]));
+      last = std::max(last, done[i]);
+    }
+    return up == static_cast<size_t>(config_.data) ? last : before;
+  }
   std::nth_element(done, done + config_.data - 1, done + up);
   return done[config_.data - 1];
 }

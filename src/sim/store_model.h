@@ -34,6 +34,7 @@ class StoreModel {
   std::vector<int64_t> free_ns_;
   std::vector<char> down_;
   double bytes_ = 0;
+  int64_t delay_ns_[32];  // latency and jitter, by five random bits
 };
 
 }  // namespace deepinfer::sim

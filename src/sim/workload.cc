@@ -68,8 +68,8 @@ double Workload::resident_bytes(double kept_s) const {
     for (double gap : k.gaps_s) stays_s += std::min(gap, kept_s) / static_cast<double>(k.gaps_s.size());
     double token_seconds = 0;
     for (size_t i = 0; i < k.turns.size(); ++i) {
-      const bool last = i + 1 == k.turns.size() || k.turns[i + 1].first;
-      token_seconds += static_cast<double>(k.turns[i].input + k.turns[i].output - k.turns[i].system) *
+      const bool last = i + 1 == k.turns.size() || k.first[i + 1];
+      token_seconds += static_cast<double>(k.turns[i].input + k.turns[i].output - k.mix.shape.system_tokens) *
                        (last ? kept_s : stays_s);
     }
     const double share = std::min(1.0, k.share_upto) - before;
@@ -99,22 +99,24 @@ void Workload::play(const SessionMix& mix, int sessions, Random* random) {
   }
   std::vector<Turn>& turns = kinds_.back().turns;
   for (int s = 0; s < sessions; ++s) {
-    int64_t context = g.system_tokens, stored = g.system_tokens, windows[2] = {0, 0};
+    int64_t context = g.system_tokens;
+    Turn before{};
     bool first = true;
     for (int turn = 0; turn < g.turns; ++turn) {
       if (g.compact_above > 0 && context > g.compact_above) {
         context = g.system_tokens + g.summary_tokens;
-        stored = g.system_tokens;
-        windows[0] = windows[1] = 0;
+        before = {};
         first = true;
       }
       const int64_t input = context + (turn == 0 ? random->in(g.first_low, g.first_high)
                                                  : random->in(g.input_low, g.input_high));
       const int64_t output = random->in(g.answer_low, g.answer_high);
-      turns.push_back({input, output, stored, g.system_tokens, {windows[0], windows[1]}, first});
-      windows[0] = input / kBlock * kBlock;
-      windows[1] = (input + output) / kBlock * kBlock;
-      stored = context = input + output;
+      DI_CHECK(input + output <= INT32_MAX, "a session's context is below 2^31 tokens");
+      turns.push_back(
+          {static_cast<int32_t>(input), static_cast<int32_t>(output), before.input, before.output});
+      kinds_.back().first.push_back(first);
+      before = turns.back();
+      context = input + output;
       first = false;
     }
   }
@@ -126,18 +128,19 @@ double Workload::rate_at(double now_s) const {
   return config_.requests_per_s * (1 - config_.diurnal * std::cos(phase));
 }
 
-bool Workload::next(SimRequest* out) {
-  if (trace_ != nullptr) return next_of_trace(out);
+void Workload::draw(Drawn* drawn) {
+  SimRequest* out = &drawn->request;
   now_s_ += random_.exponential(1 / rate_at(now_s_));
   const double draw = random_.unit();
   size_t k = 0;
   while (draw >= kinds_[k].share_upto) ++k;
   const Kind& kind = kinds_[k];
-  const Turn& t = kind.turns[static_cast<size_t>(random_.in(0, static_cast<int64_t>(kind.turns.size()) - 1))];
+  const size_t turn = static_cast<size_t>(random_.in(0, static_cast<int64_t>(kind.turns.size()) - 1));
+  drawn->turn = &kind.turns[turn];
+  __builtin_prefetch(drawn->turn);
+  drawn->system = kind.mix.shape.system_tokens;
   *out = SimRequest{};
   out->arrival_ns = whole(now_s_);
-  out->input_tokens = t.input;
-  out->output_tokens = t.output;
   out->tenant = kind.mix.tenant;
   out->home = random_.bits();
   if (config_.image_share > 0 && random_.unit() < config_.image_share) {
@@ -145,17 +148,35 @@ bool Workload::next(SimRequest* out) {
     // The smallest and the largest image of the model: 39 x 39 patches, 1,024 tokens of nine.
     for (int i = 0; i < out->images; ++i) out->patches[i] = random_.in(1521, 9216);
   }
+  drawn->gap_s = nullptr;
+  if (kind.first[turn]) return;
+  drawn->gap_s =
+      &kind.gaps_s[static_cast<size_t>(random_.in(0, static_cast<int64_t>(kind.gaps_s.size()) - 1))];
+  __builtin_prefetch(drawn->gap_s);
+}
+
+bool Workload::next(SimRequest* out) {
+  if (trace_ != nullptr) return next_of_trace(out);
+  if (next_drawn_ == drawn_.size()) {
+    drawn_.resize(kAhead);
+    for (Drawn& d : drawn_) draw(&d);
+    next_drawn_ = 0;
+  }
+  const Drawn& d = drawn_[next_drawn_++];
+  const Turn& t = *d.turn;
+  *out = d.request;
+  out->input_tokens = t.input;
+  out->output_tokens = t.output;
   // The shared beginning is used all the time and never expires.
-  out->stored_tokens = t.system;
-  if (t.first) return true;
-  const double gap_s =
-      kind.gaps_s[static_cast<size_t>(random_.in(0, static_cast<int64_t>(kind.gaps_s.size()) - 1))];
-  out->gap_ns = whole(gap_s);
-  if (gap_s >= config_.ttl_s) return true;
-  out->stored_tokens = t.stored;
-  if (gap_s >= config_.window_ttl_s) return true;
-  out->windows[0] = t.windows[0];
-  out->windows[1] = t.windows[1];
+  out->stored_tokens = d.system;
+  if (d.gap_s == nullptr) return true;
+  out->gap_ns = whole(*d.gap_s);
+  if (*d.gap_s >= config_.ttl_s) return true;
+  const int64_t input = t.before_input, stored = input + t.before_output;
+  out->stored_tokens = stored;
+  if (*d.gap_s >= config_.window_ttl_s) return true;
+  out->windows[0] = input / kBlock * kBlock;
+  out->windows[1] = stored / kBlock * kBlock;
   return true;
 }
 

@@ -62,6 +62,8 @@ class Workload {
   // The trace must live as long as the workload.
   // `capacity_blocks` of the trace: the store's; what was used longest ago goes first. 0: no limit.
   Workload(const Trace* trace, double ttl_s, double window_ttl_s, double speed, int64_t capacity_blocks = 0);
+  Workload(const Workload&) = delete;
+  Workload& operator=(const Workload&) = delete;
   // The next request in time, or false at the end (of a trace).
   bool next(SimRequest* out);
   // Of the generators: mean input and output per request.
@@ -72,18 +74,30 @@ class Workload {
   int64_t evicted_blocks() const { return evicted_; }  // of a trace, for want of room
 
  private:
+  // A turn of a played session, small because turns are drawn at random from a hundred thousand: what is
+  // stored of it and where windows are follows from the turn before it.
   struct Turn {
-    int64_t input, output, stored, system, windows[2];
-    bool first;
+    int32_t input, output;
+    int32_t before_input, before_output;  // of the turn before; none: 0
   };
+  // Requests are drawn some ahead, so that their turns come from memory meanwhile.
+  struct Drawn {
+    SimRequest request;  // without what the turn says
+    const Turn* turn = nullptr;
+    const double* gap_s = nullptr;  // null: the first of its session
+    int64_t system = 0;
+  };
+  static constexpr size_t kAhead = 16;
   struct Kind {
     std::vector<Turn> turns;
+    std::vector<bool> first;  // by turn: of its session
     double share_upto = 0;
     std::vector<double> gaps_s;  // drawn once; each request takes one of them
     SessionMix mix;
   };
   void play(const SessionMix& mix, int sessions, Random* random);
   double resident_bytes(double kept_s) const;
+  void draw(Drawn* out);
   bool next_of_trace(SimRequest* out);
   double rate_at(double now_s) const;
 
@@ -91,6 +105,8 @@ class Workload {
   Random random_;
   double now_s_ = 0, start_of_day_s_ = 0;
   std::vector<Kind> kinds_;
+  std::vector<Drawn> drawn_;
+  size_t next_drawn_ = 0;
   double mean_input_ = 0, mean_output_ = 0;
   const Trace* trace_ = nullptr;
   size_t at_ = 0;
