@@ -41,6 +41,7 @@ struct ServeConfig {
   int64_t http_threads = 1, workers = 1;
   int64_t max_connections = 8192, max_header_bytes = 64 << 10, max_body_bytes = 64 << 20;
   int64_t stream_buffer_bytes = 1 << 20;
+  double stream_gap_ms = 16;
   double header_timeout_s = 10, body_timeout_s = 60, idle_timeout_s = 75, write_timeout_s = 30,
          keep_alive_s = 5;
 

@@ -86,7 +86,7 @@ GenerationEvent to_edge(EngineEvent&& e) {
 
 }  // namespace
 
-EngineGenerator::EngineGenerator(Engine* engine) : engine_(engine) {
+EngineGenerator::EngineGenerator(Engine* engine, int64_t gap_ns) : engine_(engine), gap_(gap_ns) {
   thread_ = std::thread([this] { dispatch(); });
 }
 
@@ -125,37 +125,44 @@ int64_t EngineGenerator::open() const {
 }
 
 void EngineGenerator::dispatch() {
+  constexpr int64_t kLongestPollNs = 200'000'000;
+  while (!stop_) {
+    std::vector<EngineEvent> events =
+        engine_->poll(std::min(gap_.wait_ns(deepinfer::now_ns()), kLongestPollNs));
+    const int64_t now = deepinfer::now_ns();
+    if (!events.empty()) gap_.add(std::move(events), now);
+    if (gap_.wait_ns(now) == 0) hand_over(gap_.take(now));
+  }
+}
+
+// One task per loop, however many streams it has.
+void EngineGenerator::hand_over(std::vector<EngineEvent> events) {
   struct Delivery {
     std::shared_ptr<Stream> stream;
     GenerationEvent event;
   };
-  while (!stop_) {
-    std::vector<EngineEvent> events = engine_->poll(200'000'000);
-    if (events.empty()) continue;
-    // One task per loop and step, however many streams it has.
-    std::vector<std::pair<std::shared_ptr<Loop>, std::shared_ptr<std::vector<Delivery>>>> batches;
-    {
-      std::lock_guard lock(mutex_);
-      for (EngineEvent& e : events) {
-        auto it = streams_.find(static_cast<uint64_t>(e.request));
-        if (it == streams_.end()) continue;
-        std::shared_ptr<Stream> s = it->second;
-        if (e.kind == EngineEvent::Kind::kFinished && --s->unfinished == 0) streams_.erase(it);
-        auto batch =
-            std::find_if(batches.begin(), batches.end(), [&](const auto& b) { return b.first == s->loop; });
-        if (batch == batches.end()) {
-          batches.emplace_back(s->loop, std::make_shared<std::vector<Delivery>>());
-          batch = batches.end() - 1;
-        }
-        batch->second->push_back({std::move(s), to_edge(std::move(e))});
+  std::vector<std::pair<std::shared_ptr<Loop>, std::shared_ptr<std::vector<Delivery>>>> batches;
+  {
+    std::lock_guard lock(mutex_);
+    for (EngineEvent& e : events) {
+      auto it = streams_.find(static_cast<uint64_t>(e.request));
+      if (it == streams_.end()) continue;
+      std::shared_ptr<Stream> s = it->second;
+      if (e.kind == EngineEvent::Kind::kFinished && --s->unfinished == 0) streams_.erase(it);
+      auto batch =
+          std::find_if(batches.begin(), batches.end(), [&](const auto& b) { return b.first == s->loop; });
+      if (batch == batches.end()) {
+        batches.emplace_back(s->loop, std::make_shared<std::vector<Delivery>>());
+        batch = batches.end() - 1;
       }
-      if (streams_.empty()) busy_since_ns_ = 0;
+      batch->second->push_back({std::move(s), to_edge(std::move(e))});
     }
-    for (auto& [loop, batch] : batches) {
-      loop->post([batch = batch] {
-        for (Delivery& d : *batch) d.stream->sink(std::move(d.event));
-      });
-    }
+    if (streams_.empty()) busy_since_ns_ = 0;
+  }
+  for (auto& [loop, batch] : batches) {
+    loop->post([batch = batch] {
+      for (Delivery& d : *batch) d.stream->sink(std::move(d.event));
+    });
   }
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "apps/event_gap.h"
 #include "apps/serve_config.h"
 #include "edge/serve/generation.h"
 #include "engine/engine.h"
@@ -25,7 +26,8 @@ EngineRequest engine_request(GenerationRequest request, int64_t now);
 
 class EngineGenerator : public Generator {
  public:
-  explicit EngineGenerator(Engine* engine);
+  // Tokens of an answer that had some less than `gap_ns` ago may wait for the next ones (apps/event_gap.h).
+  explicit EngineGenerator(Engine* engine, int64_t gap_ns = 0);
   ~EngineGenerator() override;  // as stop()
   void stop();                  // requests still open get no more events
 
@@ -45,8 +47,10 @@ class EngineGenerator : public Generator {
     int unfinished = 0;
   };
   void dispatch();
+  void hand_over(std::vector<EngineEvent> events);
 
   Engine* engine_;
+  EventGap gap_;  // of the polling thread
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<Stream>> streams_;
   int64_t busy_since_ns_ = 0;

@@ -190,7 +190,8 @@ Status RunningServer::open(const ServeConfig& config, ServedModel model, bool li
     turns_ = std::make_shared<TurnMemory>(static_cast<size_t>(c.turn_memory_bytes));
   DI_ASSIGN(std::shared_ptr<const Preparer> preparer, make_preparer(c));
   preparer_ = std::make_shared<Snapshot<Preparer>>(std::move(preparer));
-  generator_ = std::make_unique<EngineGenerator>(model_.engine.get());
+  generator_ =
+      std::make_unique<EngineGenerator>(model_.engine.get(), static_cast<int64_t>(c.stream_gap_ms * 1e6));
   workers_ = std::make_unique<Workers>(c.workers);
 
   CallServices calls;

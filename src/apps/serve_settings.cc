@@ -151,6 +151,9 @@ void describe_network(Describer& d) {
   d("max_header_bytes", &C::max_header_bytes, "size of a request's header; larger: 431");
   d("max_body_bytes", &C::max_body_bytes, "size of a request's body; larger: 413");
   d("stream_buffer_bytes", &C::stream_buffer_bytes, "unread bytes a stream may hold; beyond, it is cut");
+  d("stream_gap_ms", &C::stream_gap_ms,
+    "tokens of an answer that had some less than this ago go out together with the next ones, in one write; "
+    "slower answers are not touched; 0: every step's at once");
   d("header_timeout_s", &C::header_timeout_s, "seconds a header may take to arrive; then 408");
   d("body_timeout_s", &C::body_timeout_s, "seconds a body may take to arrive; then 408");
   d("idle_timeout_s", &C::idle_timeout_s, "seconds a connection may be silent between requests");
