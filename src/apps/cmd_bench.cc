@@ -455,6 +455,7 @@ void add_bench(Program& program) {
   serve->load.concurrency = sweep->load.concurrency = 8;
   CLI::App* cmd = bench->add_subcommand("serve", "The serving engine under a workload, without a server");
   add_shared(cmd, serve.get());
+  add_routing(cmd, &serve->engine.routing);
   cmd->add_flag("--offline", serve->offline, "The engine inside this process");
   cmd->add_option("--trace", serve->trace_out, "Write a timeline in the Chrome trace format");
   cmd->callback([&program, serve] { program.run = [serve] { return run_serve(*serve); }; });
@@ -475,6 +476,7 @@ void add_bench(Program& program) {
   cmd =
       bench->add_subcommand("sweep", "The same at several points: seats, concurrency, step budgets or rates");
   add_shared(cmd, sweep.get());
+  add_routing(cmd, &sweep->engine.routing);
   cmd->add_option("--over", sweep->over, "max-running, concurrency, budget-ms or rate")
       ->check(CLI::IsMember({"max-running", "concurrency", "budget-ms", "rate"}));
   cmd->add_option("--values", sweep->values, "The points, separated by commas");

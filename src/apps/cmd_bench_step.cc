@@ -177,11 +177,7 @@ void add_points(CLI::App* cmd, Options* o) {
   cmd->add_option("--steps", o->steps, "Timed calls of a point; the median counts")
       ->check(CLI::Range(1, 100000));
   cmd->add_flag("--profile", o->bench.profile, "Where the time goes, a line per part");
-  cmd->add_option("--routing", o->bench.routing, "Experts of a row: the model's, evenly spread, or drawn")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Routing>{
-              {"model", Routing::kModel}, {"balanced", Routing::kBalanced}, {"random", Routing::kRandom}},
-          CLI::ignore_case));
+  add_routing(cmd, &o->bench.routing);
   add_expert_memory(cmd, &o->expert_memory_mib);
 }
 

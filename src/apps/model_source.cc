@@ -48,6 +48,14 @@ Result<std::string> synthetic_stand_in() {
 
 }  // namespace
 
+void add_routing(CLI::App* command, Routing* routing) {
+  command->add_option("--routing", *routing, "Experts of a row: the model's, evenly spread, or drawn")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Routing>{
+              {"model", Routing::kModel}, {"balanced", Routing::kBalanced}, {"random", Routing::kRandom}},
+          CLI::ignore_case));
+}
+
 void add_expert_memory(CLI::App* command, int64_t* mib) {
   command
       ->add_option("--expert-memory", *mib,

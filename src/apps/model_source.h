@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "checkpoint/weights.h"
+#include "engine/forward.h"
 #include "text/tokenizer.h"
 
 namespace deepinfer {
@@ -26,5 +27,7 @@ Result<LoadedModel> load_model(const std::string& dir, const LoadOptions& option
 
 // The option `--expert-memory MIB` of commands that run a model.
 void add_expert_memory(CLI::App* command, int64_t* mib);
+// --routing of the benches.
+void add_routing(CLI::App* command, Routing* routing);
 
 }  // namespace deepinfer

@@ -527,7 +527,12 @@ Result<std::unique_ptr<ServingEngine>> make_serving_engine(Forward<float>* model
 
 Result<std::unique_ptr<Engine>> make_engine(const ModelWeights* weights, ThreadPool* pool,
                                             const EngineConfig& config, EngineClock clock) {
-  auto owned = std::make_unique<Forward<float>>(weights, pool, ForwardOptions<float>{});
+  if (config.routing != Routing::kModel && config.store != nullptr)
+    return error(Code::kInvalidConfig,
+                 "engine: made-up routing would fill the store with blocks of no model");
+  ForwardOptions<float> options;
+  options.routing = config.routing;
+  auto owned = std::make_unique<Forward<float>>(weights, pool, options);
   Forward<float>* model = owned.get();
   DI_ASSIGN(std::unique_ptr<ServingEngine> engine,
             build(std::move(owned), model, *weights, pool, config, std::move(clock)));

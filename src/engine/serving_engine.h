@@ -53,7 +53,10 @@ struct EngineConfig {
   PrefixStore* store = nullptr;  // outlives the engine; null: none
   bool store_late = false;       // it is given blocks when a request ends, not as they are completed
   int64_t store_warm_ns = 0;     // what was used last is read into memory before the start, for so long
-  bool poison_blocks = false;    // tests: blocks that change hands are filled with a pattern
+  // Made-up experts, for measurements: answers then mean nothing and depend on what else runs. make_engine
+  // only; not together with a store.
+  Routing routing = Routing::kModel;
+  bool poison_blocks = false;  // tests: blocks that change hands are filled with a pattern
 };
 
 class ServingEngine : public Engine {

@@ -293,30 +293,49 @@ bool gather_fp4(const uint8_t* codes, const uint8_t* scales, int64_t n, uint16_t
   return true;
 }
 
+// E4M3 magnitudes as bf16, their low and their high bytes apart.
+struct Fp8Table {
+  alignas(64) uint8_t low[128], high[128];
+  Fp8Table() {
+    for (int c = 0; c < 128; ++c) {
+      const uint16_t bits = c == 127 ? 0 : f32_to_bf16(e4m3_to_f32(static_cast<uint8_t>(c)));
+      low[c] = static_cast<uint8_t>(bits & 255);
+      high[c] = static_cast<uint8_t>(bits >> 8);
+    }
+  }
+};
+
 // n values (a multiple of 32) of FP8 records with a power of two per 32. False where a value is not a normal
 // bf16 number or zero.
 bool gather_fp8(const uint8_t* codes, const uint8_t* scales, int64_t n, uint16_t* out) {
-  alignas(64) uint16_t halves[32];
-  for (int i = 0; i < 32; ++i) halves[i] = static_cast<uint16_t>(2 * i + 1);
-  const __m512i upper_halves = _mm512_load_si512(halves);
-  const __m512i kept = _mm512_set1_epi32(static_cast<int32_t>(0x87f00000u));
-  const __m256i magnitude = _mm256_set1_epi8(0x7f);
-  __mmask32 nan = 0;
+  static const Fp8Table table;
+  const __m512i l0 = _mm512_load_si512(table.low), l1 = _mm512_load_si512(table.low + 64),
+                h0 = _mm512_load_si512(table.high), h1 = _mm512_load_si512(table.high + 64);
+  // Eight codes per lane of 128 bits from each half, so that interleaving bytes gives values in order.
+  const __m512i halves = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0);
+  const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80)), magnitude = _mm512_set1_epi8(0x7f),
+                number = _mm512_set1_epi16(0x7fff);
+  __mmask64 nan = 0;
   bool inside = true;
-  for (int64_t i = 0; i < n; i += 32) {
-    _mm_prefetch(reinterpret_cast<const char*>(codes + i + kFetchAhead), _MM_HINT_T0);
-    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i));
-    const uint8_t s = scales[i / 32];
+  // The scale goes into the exponents; zero has none.
+  const auto put = [&](__m512i v, uint8_t s, uint16_t* to) {
     inside = inside && s >= 10 && s <= 134;
-    nan |= _mm256_cmpeq_epi8_mask(_mm256_and_si256(bytes, magnitude), magnitude);
-    // Exponent and mantissa where fp32 has them are the value times 2^-120; one multiplication repairs it.
-    const __m512 factor = _mm512_castsi512_ps(_mm512_set1_epi32((int{s} + 120) << 23));
-    const auto half = [&](__m128i b) {
-      const __m512i v = _mm512_and_si512(_mm512_slli_epi32(_mm512_cvtepi8_epi32(b), 20), kept);
-      return _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(v), factor));
-    };
-    const __m512i a = half(_mm256_castsi256_si128(bytes)), b = half(_mm256_extracti128_si256(bytes, 1));
-    _mm512_storeu_si512(out + i, _mm512_permutex2var_epi16(a, upper_halves, b));
+    const __m512i shift = _mm512_set1_epi16(static_cast<int16_t>((int{s} - 127) * 128));
+    _mm512_storeu_si512(to, _mm512_mask_add_epi16(v, _mm512_test_epi16_mask(v, number), v, shift));
+  };
+  for (int64_t i = 0; i < n; i += 64) {
+    const bool both = i + 32 < n;
+    _mm_prefetch(reinterpret_cast<const char*>(codes + i + kFetchAhead), _MM_HINT_T0);
+    const __m512i v = _mm512_permutexvar_epi64(
+        halves,
+        both ? _mm512_loadu_si512(codes + i)
+             : _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i))));
+    nan |= _mm512_cmpeq_epi8_mask(_mm512_and_si512(v, magnitude), magnitude);
+    const __m512i l = _mm512_permutex2var_epi8(l0, v, l1);
+    const __m512i h =
+        _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(h0, v, h1), v, sign, 0xf8);  // a | (b & c)
+    put(_mm512_unpacklo_epi8(l, h), scales[i / 32], out + i);
+    if (both) put(_mm512_unpackhi_epi8(l, h), scales[i / 32 + 1], out + i + 32);
   }
   return inside && nan == 0;
 }

@@ -468,5 +468,31 @@ TEST(ServingFeatures, CalibrationIsBoundedAndUsable) {
   EXPECT_EQ(s.run(r).ids, alone("t0", r));
 }
 
+// Experts that a bench makes up: other answers than the model's, of the same lengths.
+TEST(ServingFeatures, MadeUpRoutingIsForMeasurementsOnly) {
+  ThreadPool pool(2);
+  EngineRequest r = request(prompt(60, vocab()), 24);
+  std::vector<std::vector<int32_t>> answers;
+  for (Routing routing : {Routing::kModel, Routing::kBalanced, Routing::kRandom}) {
+    EngineConfig c = test_config();
+    c.routing = routing;
+    auto engine = make_engine(&weights("t0"), &pool, c, now_ns);
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    ASSERT_TRUE((*engine)->submit(r).ok());
+    std::vector<int32_t> ids;
+    for (bool over = false; !over;) {
+      for (const EngineEvent& e : (*engine)->poll(1'000'000'000)) {
+        for (const TokenEvent& t : e.tokens) ids.push_back(t.id);
+        over = over || e.kind == EngineEvent::Kind::kFinished;
+      }
+    }
+    EXPECT_EQ(ids.size(), 24u);
+    answers.push_back(std::move(ids));
+  }
+  EXPECT_EQ(answers[0], alone("t0", r));
+  EXPECT_NE(answers[0], answers[1]);
+  EXPECT_NE(answers[0], answers[2]);
+}
+
 }  // namespace
 }  // namespace deepinfer::parity
