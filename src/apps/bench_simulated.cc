@@ -99,6 +99,29 @@ policy::CostModel planning_costs(const RecordedRun& run) {
   return out;
 }
 
+// Tokens that each decode step of each request decided, in order: the drafts that were accepted, and one.
+std::vector<std::vector<int64_t>> decode_rounds(const RecordedRun& run,
+                                                const std::map<SeqId, size_t>& index) {
+  std::vector<std::vector<int64_t>> out(index.size());
+  std::map<policy::StepId, const policy::PlanAdopted*> adopted;
+  for (const policy::Event& e : run.log) {
+    if (const auto* a = std::get_if<policy::PlanAdopted>(&e)) {
+      if (a->plan.launches()) adopted[a->plan.step] = a;
+    } else if (const auto* f = std::get_if<policy::StepFinished>(&e)) {
+      const auto it = adopted.find(f->step);
+      if (it == adopted.end()) continue;
+      for (size_t i = 0; i < f->results.size(); ++i) {
+        const auto known = index.find(f->results[i].seq);
+        if (it->second->plan.runs[i].prefill || f->results[i].new_tokens == 0 || known == index.end())
+          continue;
+        out[known->second].push_back(f->results[i].new_tokens);
+      }
+      adopted.erase(it);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 FittedCosts fit_costs(const RecordedRun& run) {
@@ -202,6 +225,12 @@ sim::EngineWork work_of(const RecordedRun& run) {
       k.insert(k.end(), r.new_keys.begin(), r.new_keys.end());
     }
   }
+  auto rounds = std::make_shared<std::vector<std::vector<int64_t>>>(decode_rounds(run, index));
+  work.step_tokens = [rounds](size_t i, int64_t n) {
+    // A request that is stopped and goes on may take more steps than it did: it begins again.
+    const std::vector<int64_t>& r = (*rounds)[i];
+    return r.empty() ? int64_t{1} : r[static_cast<size_t>(n) % r.size()];
+  };
   work.prompt_keys = [arrived = sent.arrived](size_t i) { return arrived[i]->keys; };
   work.output_key = [keys](size_t i, int64_t n) {
     const std::vector<BlockKey>& k = (*keys)[i];

@@ -265,7 +265,7 @@ void ServingLoop::finish(StepOutcome outcome, int64_t now_ns) {
     if (out.result.finished) end(runs[i].seq, out.finish, std::move(out.status), now_ns, false);
   }
   policy::FitDecision fit = policy::decide_fit(state_.fit);
-  if (fit.adopt) happen(policy::CostAdopted{fit.model});
+  if (fit.adopt) happen(policy::CostAdopted{fit.model, fit.scale});
   ++totals_.steps;
   totals_.prefill_rows += outcome.prefill_rows;
   totals_.decode_rows += outcome.decode_rows;

@@ -123,6 +123,8 @@ const char* name(FitReason reason) {
       return "not due";
     case FitReason::kScaledAfterSlowSteps:
       return "scaled after slow steps";
+    case FitReason::kScaledBack:
+      return "scaled back after fast steps";
   }
   return "?";
 }
@@ -198,37 +200,59 @@ void apply(FitState* state, const StepMeasured& event) {
   double predicted = predict_ns(state->model, event.sample);
   double ratio = predicted > 0 ? event.sample.measured_ns / predicted : 0;
   if (ratio > state->config.slow_factor) {
+    state->slow_least = state->slow_run == 0 ? ratio : std::min(state->slow_least, ratio);
+    state->slow_took_ns += event.sample.measured_ns;
     ++state->slow_run;
-    state->slow_ratio_sum += ratio;
   } else {
     state->slow_run = 0;
-    state->slow_ratio_sum = 0;
+    state->slow_took_ns = 0;
+  }
+  if (state->scale > 1 && ratio > 0 && ratio * state->config.slow_factor < 1) {
+    state->fast_most = std::max(state->fast_run == 0 ? 0 : state->fast_most, ratio);
+    ++state->fast_run;
+  } else {
+    state->fast_run = 0;
   }
 }
 
 void apply(FitState* state, const CostAdopted& event) {
   state->model = event.model;
+  state->scale = event.scale;
   state->since_fit = 0;
-  state->slow_run = 0;
-  state->slow_ratio_sum = 0;
+  state->slow_run = state->fast_run = 0;
+  state->slow_took_ns = 0;
 }
 
+namespace {
+
+// All of it: what slows a machine slows every part of a step, and a model whose decoder half stayed as it was
+// would find the next decode steps slow again, and scale the rest once more for them.
+FitDecision scaled(const FitState& state, double times, FitReason reason) {
+  FitDecision out;
+  CostModel& m = out.model = state.model;
+  for (double* c : {&m.a, &m.b, &m.d, &m.e, &m.e_decoder, &m.d_decoder, &m.g_decoder}) *c *= times;
+  out.scale = state.scale * times;
+  out.adopt = true;
+  out.reason = reason;
+  out.partition_ratio = m.a > 0 ? m.b / (2 * m.a) : 0;
+  return out;
+}
+
+}  // namespace
+
 FitDecision decide_fit(const FitState& state) {
-  bool slow = state.slow_run >= state.config.slow_steps;
-  if (!slow && state.since_fit < state.config.refit_every) {
+  const FitConfig& c = state.config;
+  // The machine changed: old samples would average the change away, so the model follows the last steps, as
+  // far as all of them say: of the steps of a hitch some are slower than others, of a slower machine all are.
+  if (state.slow_run >= c.slow_steps && state.slow_took_ns >= c.slow_ns)
+    return scaled(state, state.slow_least, FitReason::kScaledAfterSlowSteps);
+  if (state.fast_run >= c.slow_steps)
+    return scaled(state, std::max(state.fast_most, 1 / state.scale), FitReason::kScaledBack);
+  // A fit that is refused is tried again when as many steps have been run: it costs as much as a step.
+  if (state.since_fit == 0 || state.since_fit % c.refit_every != 0) {
     FitDecision out;
     out.model = state.model;
-    return out;
-  }
-  if (slow) {
-    // The machine changed: old samples would average the change away, so the model follows the last steps.
-    FitDecision out;
-    double ratio = state.slow_ratio_sum / state.slow_run;
-    out.model = state.model;
-    for (double* c : {&out.model.a, &out.model.b, &out.model.d}) *c *= ratio;
-    out.adopt = true;
-    out.reason = FitReason::kScaledAfterSlowSteps;
-    out.partition_ratio = out.model.a > 0 ? out.model.b / (2 * out.model.a) : 0;
+    out.scale = state.scale;
     return out;
   }
   std::vector<CostSample> ordered;

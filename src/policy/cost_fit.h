@@ -23,13 +23,21 @@ struct CostSample {
 void add_rows(CostSample* sample, int64_t rows, int64_t context, int64_t decoder_rows);
 double predict_ns(const CostModel& m, const CostSample& sample);
 
-enum class FitReason { kFitted, kTooFewPoints, kErrorTooLarge, kNotDue, kScaledAfterSlowSteps };
+enum class FitReason {
+  kFitted,
+  kTooFewPoints,
+  kErrorTooLarge,
+  kNotDue,
+  kScaledAfterSlowSteps,
+  kScaledBack,  // steps are as fast again as what was fitted says
+};
 const char* name(FitReason reason);
 
 struct FitDecision {
   FitReason reason = FitReason::kNotDue;
   bool adopt = false;  // use `model` from now on; otherwise keep what there is
   CostModel model;
+  double scale = 1;  // of the model over what was fitted
   double median_relative_error = 0;
   // b / 2a: 1 when splitting a prompt does not change its attention total; outside 0.5 .. 2 the fit is
   // suspect.
@@ -49,8 +57,12 @@ struct FitConfig {
   int ring = 512;        // steps remembered
   double decay = 0.995;  // weight of a step relative to the next one
   int refit_every = 256;
-  double slow_factor = 1.5;  // measured / predicted
-  int slow_steps = 3;        // so many in a row: correct at once
+  // So many steps in a row, together at least so long, that took so much more than predicted: correct at
+  // once. Of short steps more are needed, because what holds up one (a page fault, a clock that rises) holds
+  // up its neighbours. As many steps faster by the factor than a corrected model says correct it back.
+  double slow_factor = 1.5;
+  int slow_steps = 3;
+  double slow_ns = 50e6;
 };
 struct FitState {
   FitConfig config;
@@ -58,8 +70,10 @@ struct FitState {
   std::vector<CostSample> ring;  // oldest at `next` once full
   int next = 0;
   int since_fit = 0;
-  int slow_run = 0;
-  double slow_ratio_sum = 0;
+  double scale = 1;  // of the model over what was fitted: >= 1
+  int slow_run = 0, fast_run = 0;
+  double slow_least = 0, slow_took_ns = 0;  // measured / predicted, of the run; and its time
+  double fast_most = 0;
 };
 struct StepMeasured {
   CostSample sample;
@@ -67,6 +81,7 @@ struct StepMeasured {
 };
 struct CostAdopted {
   CostModel model;
+  double scale = 1;  // FitDecision's
 };
 void apply(FitState* state, const StepMeasured& event);
 void apply(FitState* state, const CostAdopted& event);

@@ -130,6 +130,94 @@ TEST(RunningFit, ThreeSlowStepsCorrectAtOnceAndTwoDoNot) {
   EXPECT_NEAR(f.model.d / s.model.d, 2, 1e-9);
 }
 
+StepMeasured step_of(int64_t rows, int64_t context, int64_t decoder_rows, double measured_ms) {
+  StepMeasured e;
+  add_rows(&e.sample, rows, context, decoder_rows);
+  e.sample.measured_ns = measured_ms * 1e6;
+  return e;
+}
+
+// Tells the state of a step and adopts what is decided; true if that was something.
+bool run_step(FitState* s, const StepMeasured& e) {
+  apply(s, e);
+  const FitDecision f = decide_fit(*s);
+  if (f.adopt) apply(s, CostAdopted{f.model, f.scale});
+  return f.adopt;
+}
+
+// The first seventeen steps of a recorded run of the small model: a row takes 1 ms and three neighbours take
+// 12.9, 5.0 and 2.2 ms, which made the costs 4.8 times as large for the next 256 steps.
+TEST(RunningFit, AHitchOfTheFirstStepsChangesNothing) {
+  FitState s;
+  s.model = {0, 0, 1.4003e6, 0, 0, 0, 0};
+  const StepMeasured steps[] = {
+      step_of(128, 0, 1, 185.4), step_of(1, 128, 1, 1.14), step_of(1, 129, 1, 0.97),
+      step_of(1, 130, 1, 1.15),  step_of(1, 131, 1, 0.99), step_of(1, 132, 1, 1.16),
+      step_of(1, 133, 1, 0.87),  step_of(1, 134, 1, 1.17), step_of(128, 0, 1, 172.6),
+      step_of(1, 128, 1, 12.91), step_of(1, 129, 1, 5.02), step_of(1, 130, 1, 2.23),
+      step_of(1, 131, 1, 13.0),  step_of(1, 132, 1, 1.13), step_of(1, 133, 1, 1.00),
+      step_of(1, 134, 1, 2.15)};
+  for (const StepMeasured& e : steps) EXPECT_FALSE(run_step(&s, e));
+  EXPECT_EQ(s.model.d, 1.4003e6);
+}
+
+// A hitch that lasts is followed only as far as its best step says, and forgotten in three steps.
+TEST(RunningFit, WhatWasSlowIsScaledBackWhenStepsAreFastAgain) {
+  FitState s;
+  s.model = {0, 0, 1e6, 1e6, 0, 0, 0};
+  for (double times : {9.0, 3.0, 1.8}) run_step(&s, step_of(100, 0, 0, 101 * times));
+  EXPECT_NEAR(s.scale, 1.8, 1e-9);
+  EXPECT_NEAR(s.model.d, 1.8e6, 1);
+  EXPECT_FALSE(run_step(&s, step_of(100, 0, 0, 101)));
+  EXPECT_FALSE(run_step(&s, step_of(100, 0, 0, 99)));
+  EXPECT_TRUE(run_step(&s, step_of(100, 0, 0, 101)));
+  EXPECT_NEAR(s.scale, 1, 1e-9);
+  EXPECT_NEAR(s.model.d, 1e6, 1);
+  // Never below what was fitted: faster than that is for the next fit to find.
+  for (int i = 0; i < 50; ++i) EXPECT_FALSE(run_step(&s, step_of(100, 0, 0, 20)));
+}
+
+// Half the machine is lost: long steps are followed in three, short ones when they have taken 50 ms, and
+// nothing is scaled twice for it, also where the decoder half is all of a step.
+TEST(RunningFit, AMachineThatIsHalfAsFastIsFollowed) {
+  const CostModel before{1e-3, 2e-3, 2e5, 4e6, 1e6, 5e5, 1};
+  struct Case {
+    int64_t rows, decoder_rows;
+    int most_steps;
+  };
+  for (const Case c : {Case{4096, 134, 3}, Case{1, 1, 5}, Case{64, 1, 3}}) {
+    FitState s;
+    s.model = before;
+    s.config.refit_every = 1 << 20;
+    const StepMeasured plain = step_of(c.rows, 1000, c.decoder_rows, 0);
+    const double took_ms = 2 * predict_ns(before, plain.sample) * 1e-6;
+    int first = 0, times = 0;
+    for (int i = 1; i <= 200; ++i) {
+      if (!run_step(&s, step_of(c.rows, 1000, c.decoder_rows, took_ms))) continue;
+      ++times;
+      if (first == 0) first = i;
+    }
+    EXPECT_GE(first, 3) << c.rows;
+    EXPECT_LE(first, c.most_steps) << c.rows;
+    EXPECT_EQ(times, 1) << c.rows;
+    EXPECT_NEAR(s.scale, 2, 1e-9) << c.rows;
+    EXPECT_NEAR(s.model.d_decoder / before.d_decoder, 2, 1e-9) << c.rows;
+  }
+}
+
+TEST(RunningFit, ARefusedFitIsNotTriedInEveryStep) {
+  TestRandom random(9);
+  FitState s;
+  int tried = 0;
+  for (int i = 0; i < 1024; ++i) {
+    StepMeasured e = random_step(&random, s.model);
+    e.sample.measured_ns *= random.one_in(2) ? 0.4 : 1.4;
+    EXPECT_FALSE(run_step(&s, e));
+    tried += decide_fit(s).reason == FitReason::kErrorTooLarge;
+  }
+  EXPECT_EQ(tried, 4);
+}
+
 TEST(RunningFit, ExcludedStepsDoNotCountAndTheRingIsBounded) {
   TestRandom random(6);
   FitState s;
@@ -141,6 +229,8 @@ TEST(RunningFit, ExcludedStepsDoNotCountAndTheRingIsBounded) {
   }
   EXPECT_EQ(s.ring.size(), 512u);
   EXPECT_EQ(s.slow_run, 0);
+  EXPECT_EQ(s.since_fit, 1000);
+  s.since_fit = 1024;  // a fit is due
   EXPECT_NEAR(decide_fit(s).model.d / s.model.d, 1, 1e-3);
 }
 

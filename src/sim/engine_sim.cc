@@ -19,7 +19,8 @@ struct Running {
   size_t index = 0;
   int64_t arrived_ns = 0, first_ns = 0;
   int64_t out = 0, prompt_blocks = 0, known_blocks = 0;
-  double part = 0;  // of a token not yet decided
+  double part = 0;      // of a token not yet decided
+  int64_t decodes = 0;  // steps that have decoded it
 };
 
 // A plan that would change nothing need not be adopted: as in the serving loop.
@@ -167,7 +168,7 @@ class EngineSim {
     for (const policy::RowRun& run : f.runs) done.results.push_back(result_of(run));
     give(std::move(done));
     const policy::FitDecision fit = policy::decide_fit(state_.fit);
-    if (fit.adopt) give(policy::CostAdopted{fit.model});
+    if (fit.adopt) give(policy::CostAdopted{fit.model, fit.scale});
     if (!flying_.empty()) begin();
   }
 
@@ -179,7 +180,14 @@ class EngineSim {
     if (!run.yields || it == running_.end()) return x;
     Running& r = it->second;
     const EngineArrival& a = work_.arrivals[r.index];
-    r.part += run.prefill ? 1 : std::min(config_.tokens_per_step, static_cast<double>(run.drafts) + 1);
+    if (run.prefill) {
+      r.part += 1;
+    } else {
+      const double decided = work_.step_tokens ? static_cast<double>(work_.step_tokens(r.index, r.decodes))
+                                               : config_.tokens_per_step;
+      r.part += std::min(decided, static_cast<double>(run.drafts) + 1);
+      ++r.decodes;
+    }
     x.new_tokens = std::min(static_cast<int64_t>(r.part), a.output_tokens - r.out);
     r.part -= static_cast<double>(x.new_tokens);
     if (r.out == 0) r.first_ns = now_;

@@ -47,6 +47,9 @@ struct EngineWork {
   // functions: every request is its own.
   std::function<std::vector<policy::BlockKey>(size_t)> prompt_keys;
   std::function<policy::BlockKey(size_t, int64_t)> output_key;
+  // Tokens that the n-th decode step of a request decides: what a recording says of its drafts. Empty: the
+  // configuration's tokens_per_step.
+  std::function<int64_t(size_t, int64_t)> step_tokens;
 };
 
 struct EngineRequestTimes {
