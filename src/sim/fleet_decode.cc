@@ -196,6 +196,8 @@ void Fleet::start_decode(int group) {
   const double moe = moe_steps_[static_cast<size_t>(random_.bits() % moe_steps_.size())];
   const double step_ns = slowest * moe;
   g.stepping = true;
+  g.stepping_active = g.active;
+  g.stepping_pace = g.pace;
   g.step_began_ns = now_;
   events_.push(now_ + static_cast<int64_t>(step_ns), kDecodeStep, static_cast<uint32_t>(group), g.generation);
   if (!measuring() || ended_) return;
@@ -217,11 +219,12 @@ void Fleet::end_decode(int group) {
   g.stepping = false;
   ++g.step;
   ++out_.decode_steps;
-  out_.request_steps += g.active;
+  out_.request_steps += g.stepping_active;
   if (measuring() && g.step_began_ns < end_ns_) {
     const double part = static_cast<double>(std::min(now_, end_ns_) - std::max(warm_ns_, g.step_began_ns));
     busy_decode_ns_ += part;
-    decode_tokens_ += g.pace * part / static_cast<double>(std::max<int64_t>(1, now_ - g.step_began_ns));
+    decode_tokens_ +=
+        g.stepping_pace * part / static_cast<double>(std::max<int64_t>(1, now_ - g.step_began_ns));
   }
   g.endings.take(g.step, &ending_);
   constexpr size_t kAhead = 3;
@@ -252,6 +255,7 @@ void Fleet::complete(uint32_t slot) {
         "a finished hand-off is settled");
   check(!machines_.source.pinned && !machines_.destination.reserved, "nothing stays pinned");
   ++out_.events;  // a completion, found at the end of a step
+  const double beyond = gained(l, groups_[at(group)].step) - static_cast<double>(l.output - 1);
   leave_rank(slot);
   if (groups_[at(group)].draining) policy::apply(&groups_[at(group)].drain, policy::DrainRequestEnded{});
   release(slot);
@@ -260,6 +264,8 @@ void Fleet::complete(uint32_t slot) {
   policy::apply(&admission_,
                 policy::AdmissionReleased{policy::TenantId{l.tenant}, now_, l.input + l.output, 0});
   if (measuring() && now_ <= end_ns_) {
+    // What its last step was expected to bring beyond its end is not given to anybody.
+    decode_tokens_ -= beyond;
     const int64_t ttft = l.first_token_ns - l.arrived_ns;
     const int64_t tpot = (now_ - l.first_token_ns) / std::max<int64_t>(1, output - 1);
     out_.ttft_ns.add(ttft);

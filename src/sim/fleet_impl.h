@@ -151,6 +151,8 @@ struct Group : Instance {
   std::vector<Verifying> verifying;     // by rank
   std::vector<Budget> budgets;          // by number of requests
   double pace = 0;                      // tokens of all its requests per step
+  int64_t stepping_active = 0;          // in the step under way; who joined meanwhile waits for the next
+  double stepping_pace = 0;
   bool spare = false;
   policy::InstanceState instance;  // its GPUs
   int64_t step_began_ns = 0;

@@ -56,7 +56,7 @@ std::vector<Row> rows(const FleetReport& report) {
         fmt::format("{} images, {} patches/s, GPUs in use {}", pretty(static_cast<double>(r.images)),
                     pretty(static_cast<double>(r.patches) / s), percent(r.vision_busy)));
   row("prefix from the store, p50 / p90 / p99 / most", times(r.fetch_ns, 1e6, "ms"));
-  row("output", fmt::format("{} tokens/s", pretty(r.output_per_s)), "all generated, delivered or not");
+  row("output", fmt::format("{} tokens/s", pretty(r.output_per_s)), "of decode steps: all but first tokens");
   row("input", fmt::format("{} tokens/s", pretty(static_cast<double>(r.input_tokens) / s)), "logical");
   row("computed", fmt::format("{} tokens/s", pretty(static_cast<double>(r.computed_tokens) / s)), "uncached");
   row("hit rate", percent(share(r.hit_tokens, r.input_tokens)),

@@ -84,6 +84,11 @@ class Planning {
   }
 
   PlanPoint look(int prefill, int decode, double ttl_s, double budget_ms) {
+    for (const PlanPoint& p : plan_->looked) {
+      if (p.prefill_engines == prefill && p.decode_groups == decode && p.ttl_s == ttl_s &&
+          p.budget_ms == budget_ms)
+        return p;
+    }
     FleetConfig f = config_.fleet;
     f.prefill_engines = prefill;
     f.decode_groups = decode;
@@ -142,14 +147,14 @@ std::vector<std::string> cells(const PlanPoint& p) {
           fmt::format("{:.2f}", p.tpot_ms),
           fmt::format("{:.2f}", 100 * p.goodput),
           fmt::format("{:.2f}", 100 * p.hit_rate),
-          fmt::format("{:.4g}", p.store_bytes / kPiB),
+          fmt::format("{:.4g}", p.store_bytes * 1e-12),
           pretty(p.usd_per_hour),
           p.meets ? "yes" : "no"};
 }
 
 const std::vector<std::string> kHead = {"prefill",       "decode",   "TTL",    "budget ms",
                                         "first token s", "ms/token", "good %", "hit %",
-                                        "store PiB",     "USD/h",    "meets"};
+                                        "store TB",      "USD/h",    "meets"};
 
 json point_json(const PlanPoint& p) {
   return {{"prefill_engines", p.prefill_engines},

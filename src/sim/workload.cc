@@ -28,7 +28,7 @@ SessionMix document_mix() {
   return {{"documents", 0, 20000, 200000, 1, 1, 200, 400, 1, 0, 0}, 1, 3600, 2, 3};
 }
 SessionMix reading_a_mix() {
-  return {{"agent-a", 4000, 200, 2000, 200, 2500, 100, 390, 60, 100000, 2000}, 1, 20, 1.5, 1};
+  return {{"agent-a", 4000, 200, 2000, 200, 2500, 100, 411, 60, 100000, 2000}, 1, 20, 1.5, 1};
 }
 
 Workload::Workload(const WorkloadConfig& config, uint64_t seed, double start_of_day_s)

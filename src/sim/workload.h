@@ -41,7 +41,7 @@ struct WorkloadConfig {
 SessionMix agent_mix();
 SessionMix chat_mix();
 SessionMix document_mix();
-// Agents whose token mix is that of reading A: about 0.5 % outputs and 97 % of the input stored.
+// Agents whose token mix is that of reading A: 0.5 % outputs and 97 % of the input stored.
 SessionMix reading_a_mix();
 
 struct SimRequest {

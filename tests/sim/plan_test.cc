@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
 
 namespace deepinfer::sim {
 namespace {
@@ -36,6 +38,9 @@ TEST(Plan, LeastFleetThatMeetsTheObjectives) {
     EXPECT_GE(best.goodput, config.goodput);
     EXPECT_GT(best.prefill_engines, 1);
     bool one_less_fails = false;  // the point beside it was looked at and does not meet them
+    std::set<std::tuple<int, int, double, double>> seen;  // nothing is looked at twice
+    for (const PlanPoint& p : plan.looked)
+      EXPECT_TRUE(seen.insert({p.prefill_engines, p.decode_groups, p.ttl_s, p.budget_ms}).second);
     for (const PlanPoint& p : plan.looked) {
       one_less_fails |= p.ttl_s == best.ttl_s && p.decode_groups == best.decode_groups &&
                         p.prefill_engines == best.prefill_engines - 1 && !p.meets;
