@@ -30,7 +30,7 @@ TEST(Cluster, ReadingAAndAboutFourFifthsOfBalanced) {
   const Workload mix(day.workload, 1, 0);
   EXPECT_NEAR(mix.mean_output() / (mix.mean_input() + mix.mean_output()), 0.005, 0.00003);
   const double asked = static_cast<double>(r.arrived) / r.measured_s * (mix.mean_output() - 1);
-  EXPECT_NEAR(r.output_per_s / asked, 1, 0.006);
+  EXPECT_NEAR(r.output_per_s / asked, 1, 0.004);
   EXPECT_NEAR(output / (0.005 * in.tokens_per_day), 1, 0.01);
   EXPECT_GE(joint.eta.mean, 0.75);
   EXPECT_LE(joint.eta.mean, 0.85);
