@@ -122,6 +122,18 @@ std::vector<std::vector<int64_t>> decode_rounds(const RecordedRun& run,
   return out;
 }
 
+// What the scheduler came to plan by while the workload ran, by steps since it began.
+std::vector<std::pair<int64_t, policy::CostModel>> believed_costs(const RecordedRun& run) {
+  std::vector<std::pair<int64_t, policy::CostModel>> out;
+  int64_t steps = 0;
+  for (const policy::Event& e : run.log) {
+    if (const auto* f = std::get_if<policy::StepFinished>(&e)) steps += f->now_ns >= run.result.begin_ns;
+    if (const auto* c = std::get_if<policy::CostAdopted>(&e); c != nullptr && steps > 0)
+      out.emplace_back(steps, c->model);
+  }
+  return out;
+}
+
 }  // namespace
 
 FittedCosts fit_costs(const RecordedRun& run) {
@@ -251,7 +263,7 @@ Latency measured_latency(const RecordedRun& run) {
   return {median(ttft), median(tpot), n, run.result.after.steps - run.result.before.steps};
 }
 
-Result<Latency> simulated_latency(const RecordedRun& run, const FittedCosts& costs) {
+Result<Latency> simulated_latency(const RecordedRun& run, const FittedCosts& costs, bool own_beliefs) {
   sim::EngineSimConfig c;
   c.scheduler = run.scheduler;
   c.scheduler.cost = planning_costs(run);
@@ -259,7 +271,9 @@ Result<Latency> simulated_latency(const RecordedRun& run, const FittedCosts& cos
   c.tokens_per_step = costs.tokens_per_step;
   c.host_ns = costs.host_ns;
   c.record_requests = true;
-  DI_ASSIGN(const sim::EngineSimResult r, sim::run_engine(c, work_of(run)));
+  sim::EngineWork work = work_of(run);
+  if (own_beliefs) work.believed = believed_costs(run);
+  DI_ASSIGN(const sim::EngineSimResult r, sim::run_engine(c, work));
   if (!r.broken.empty()) return error(Code::kInvalidData, "the simulated run: {}", r.broken);
   std::vector<double> ttft, tpot;
   for (const sim::EngineRequestTimes& t : r.times) {
@@ -278,12 +292,12 @@ Result<std::vector<SimulatedRound>> compare_rounds(const std::vector<RecordedRun
     SimulatedRound& r = out[i];
     DI_ASSIGN(r.plans, sim::replay_log(runs[i].scheduler, runs[i].log));
     r.measured = measured_latency(runs[i]);
-    DI_ASSIGN(r.own, simulated_latency(runs[i], r.costs));
-    DI_ASSIGN(r.other, simulated_latency(runs[i], out[(i + runs.size() - 1) % runs.size()].costs));
+    DI_ASSIGN(r.own, simulated_latency(runs[i], r.costs, true));
+    DI_ASSIGN(r.other, simulated_latency(runs[i], out[(i + runs.size() - 1) % runs.size()].costs, false));
     FittedCosts start = r.costs;
     start.model = runs[i].scheduler.cost;
     start.host_ns = 0;
-    DI_ASSIGN(r.calibrated, simulated_latency(runs[i], start));
+    DI_ASSIGN(r.calibrated, simulated_latency(runs[i], start, false));
   }
   return out;
 }

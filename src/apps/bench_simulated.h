@@ -34,8 +34,10 @@ struct Latency {
   int64_t requests = 0, steps = 0;
 };
 Latency measured_latency(const RecordedRun& run);
-// Errors: what run_engine refuses; kInvalidData when an invariant of the simulated run does not hold.
-Result<Latency> simulated_latency(const RecordedRun& run, const FittedCosts& costs);
+// `own_beliefs`: the scheduler plans by what it came to plan by in the run; otherwise it learns from the
+// simulated steps. Errors: what run_engine refuses; kInvalidData when an invariant of the simulated run does
+// not hold.
+Result<Latency> simulated_latency(const RecordedRun& run, const FittedCosts& costs, bool own_beliefs);
 
 struct SimulatedRound {
   Latency measured;

@@ -196,7 +196,7 @@ void apply(FitState* state, const StepMeasured& event) {
     state->ring[static_cast<size_t>(state->next)] = event.sample;
     state->next = (state->next + 1) % state->config.ring;
   }
-  ++state->since_fit;
+  state->since_fit = state->since_fit % state->config.refit_every + 1;
   double predicted = predict_ns(state->model, event.sample);
   double ratio = predicted > 0 ? event.sample.measured_ns / predicted : 0;
   if (ratio > state->config.slow_factor) {
@@ -218,7 +218,8 @@ void apply(FitState* state, const StepMeasured& event) {
 void apply(FitState* state, const CostAdopted& event) {
   state->model = event.model;
   state->scale = event.scale;
-  state->since_fit = 0;
+  // Scaling puts no fit off: however often it happens, one is due every so many steps.
+  if (state->since_fit == state->config.refit_every) state->since_fit = 0;
   state->slow_run = state->fast_run = 0;
   state->slow_took_ns = 0;
 }
@@ -249,7 +250,7 @@ FitDecision decide_fit(const FitState& state) {
   if (state.fast_run >= c.slow_steps)
     return scaled(state, std::max(state.fast_most, 1 / state.scale), FitReason::kScaledBack);
   // A fit that is refused is tried again when as many steps have been run: it costs as much as a step.
-  if (state.since_fit == 0 || state.since_fit % c.refit_every != 0) {
+  if (state.since_fit < c.refit_every) {
     FitDecision out;
     out.model = state.model;
     out.scale = state.scale;

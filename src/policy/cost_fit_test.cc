@@ -205,6 +205,29 @@ TEST(RunningFit, AMachineThatIsHalfAsFastIsFollowed) {
   }
 }
 
+// A model that finds some steps slow and others fast is scaled to and fro; the fit that mends it still comes.
+TEST(RunningFit, ScalingPutsNoFitOff) {
+  TestRandom random(10);
+  FitState s;
+  const CostModel machine{0, 0, 2e6, 60e6, 0, 0, 0};
+  s.model = {0, 0, 3e6, 20e6, 0, 0, 0};
+  int scaled = 0, fitted_at = 0;
+  for (int i = 1; i <= 256; ++i) {
+    StepMeasured e = step_of(i % 40 < 20 ? random.in(1, 4) : random.in(300, 400), 0, 0, 0);
+    e.sample.measured_ns = predict_ns(machine, e.sample);
+    apply(&s, e);
+    const FitDecision f = decide_fit(s);
+    if (!f.adopt) continue;
+    scaled += f.reason != FitReason::kFitted;
+    if (f.reason == FitReason::kFitted) fitted_at = i;
+    apply(&s, CostAdopted{f.model, f.scale});
+  }
+  EXPECT_GE(scaled, 4);
+  EXPECT_EQ(fitted_at, 256);
+  EXPECT_NEAR(s.model.e / machine.e, 1, 1e-3);
+  EXPECT_EQ(s.scale, 1);
+}
+
 TEST(RunningFit, ARefusedFitIsNotTriedInEveryStep) {
   TestRandom random(9);
   FitState s;
@@ -229,8 +252,8 @@ TEST(RunningFit, ExcludedStepsDoNotCountAndTheRingIsBounded) {
   }
   EXPECT_EQ(s.ring.size(), 512u);
   EXPECT_EQ(s.slow_run, 0);
-  EXPECT_EQ(s.since_fit, 1000);
-  s.since_fit = 1024;  // a fit is due
+  EXPECT_EQ(s.since_fit, 1000 - 3 * 256);
+  s.since_fit = 256;  // a fit is due
   EXPECT_NEAR(decide_fit(s).model.d / s.model.d, 1, 1e-3);
 }
 

@@ -366,8 +366,8 @@ TEST(Transfer, LayoutsAreComparedFieldByField) {
   EXPECT_TRUE(refused([](TransferLayout& t) { t.window_record_bytes = 584; }));
   EXPECT_TRUE(refused([](TransferLayout& t) { t.draft_stages = 1; }));
   EXPECT_TRUE(refused([](TransferLayout& t) { t.page_bytes = 8192; }));
-  EXPECT_TRUE(
-      refused([](TransferLayout& t) { std::swap(t.record_bytes[0], t.record_bytes.emplace_back(288)); }));
+  EXPECT_TRUE(refused([](TransferLayout& t) { t.record_bytes[0] = 584; }));
+  EXPECT_TRUE(refused([](TransferLayout& t) { t.record_bytes.push_back(288); }));
   EXPECT_TRUE(refused([](TransferLayout& t) { t.kv_sources[1] = 7; }));
   EXPECT_TRUE(refused([](TransferLayout& t) { t.compress_ratios[3] = 2; }));
   EXPECT_TRUE(refused([](TransferLayout& t) { t.dtypes = "bf16"; }));

@@ -167,9 +167,18 @@ class EngineSim {
     out_.step_ns.add(static_cast<int64_t>(f.takes_ns));
     for (const policy::RowRun& run : f.runs) done.results.push_back(result_of(run));
     give(std::move(done));
-    const policy::FitDecision fit = policy::decide_fit(state_.fit);
-    if (fit.adopt) give(policy::CostAdopted{fit.model, fit.scale});
+    learn();
     if (!flying_.empty()) begin();
+  }
+
+  void learn() {
+    if (!work_.believed.has_value()) {
+      const policy::FitDecision fit = policy::decide_fit(state_.fit);
+      if (fit.adopt) give(policy::CostAdopted{fit.model, fit.scale});
+      return;
+    }
+    for (; told_ < work_.believed->size() && (*work_.believed)[told_].first <= out_.steps; ++told_)
+      give(policy::CostAdopted{(*work_.believed)[told_].second});
   }
 
   policy::RowResult result_of(const policy::RowRun& run) {
@@ -218,6 +227,7 @@ class EngineSim {
   const EngineSimConfig& config_;
   const EngineWork& work_;
   policy::SchedulerState state_;
+  size_t told_ = 0;  // of work_.believed
   EngineSimResult out_;
   std::vector<policy::Event> log_;
   std::vector<std::vector<size_t>> waiters_;  // by the one they wait for

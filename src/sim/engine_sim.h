@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -50,6 +51,8 @@ struct EngineWork {
   // Tokens that the n-th decode step of a request decides: what a recording says of its drafts. Empty: the
   // configuration's tokens_per_step.
   std::function<int64_t(size_t, int64_t)> step_tokens;
+  // Costs that the scheduler is told to plan by after so many steps, in order, instead of learning its own.
+  std::optional<std::vector<std::pair<int64_t, policy::CostModel>>> believed;
 };
 
 struct EngineRequestTimes {
