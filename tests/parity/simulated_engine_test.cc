@@ -55,6 +55,7 @@ RecordedRun record(const Workload& work, int64_t concurrency, int64_t rate_ns = 
   EngineConfig c = config_of(&run.log);
   if (guesses != nullptr) {
     c.drafts = 3;
+    c.max_in_flight = 1;  // ahead of a step with drafts, what can be planned depends on when it ends
     c.speculation.mode = policy::SpeculationMode::kFixed;
     c.speculation.fixed = 3;
     c.guesses = [guesses](const std::vector<int32_t>& known, std::vector<int32_t>* g) {
