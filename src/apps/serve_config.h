@@ -32,6 +32,7 @@ struct ServeConfig {
   int64_t store_data_parts = 10, store_parity_parts = 2;
   int64_t store_warm_ms = 1000, store_limit_mb_s = 0;
   int64_t store_bytes = 0, store_chat_ttl_s = 7 * 86400, store_agent_ttl_s = 3 * 86400;
+  int64_t store_window_chat_ttl_s = 0, store_window_agent_ttl_s = 0;  // 0: as their blocks
 
   std::vector<std::string> listen = {"127.0.0.1:8000"};
   std::string unix_socket, tls_certificate, tls_key, tls_client_ca;

@@ -36,6 +36,8 @@ EngineRequest engine_request(GenerationRequest g, int64_t now) {
   r.store.agent = g.offers_tools;
   r.store.ttl_s = std::max<int64_t>(0, g.store_ttl_s);
   r.store.no_write = g.store_ttl_s == 0;
+  r.store.window_ttl_s = std::max<int64_t>(0, g.store_window_ttl_s);
+  r.store.no_windows = g.store_window_ttl_s == 0;
   // Made by the factory serve_run hands to the edge.
   r.constraint = std::static_pointer_cast<const TokenConstraint>(g.constraint);
   return r;

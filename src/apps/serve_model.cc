@@ -49,7 +49,10 @@ StoreOptions store_options(const ServeConfig& c) {
   r.quota_bytes = c.store_bytes / static_cast<int64_t>(c.store.size());
   r.chat_ttl_s = c.store_chat_ttl_s;
   r.agent_ttl_s = c.store_agent_ttl_s;
-  r.longest_ttl_s = std::max({r.longest_ttl_s, c.store_chat_ttl_s, c.store_agent_ttl_s});
+  r.window_chat_ttl_s = c.store_window_chat_ttl_s;
+  r.window_agent_ttl_s = c.store_window_agent_ttl_s;
+  r.longest_ttl_s = std::max({r.longest_ttl_s, c.store_chat_ttl_s, c.store_agent_ttl_s,
+                              c.store_window_chat_ttl_s, c.store_window_agent_ttl_s});
   return s;
 }
 

@@ -132,6 +132,10 @@ void describe_store(Describer& d) {
     "megabytes per second that are read there, and that are written, at most; 0: no limit");
   d("store_chat_ttl_s", &C::store_chat_ttl_s, "seconds that a chat's prefix lives after its last use");
   d("store_agent_ttl_s", &C::store_agent_ttl_s, "the same of requests that offer tools");
+  d("store_window_chat_ttl_s", &C::store_window_chat_ttl_s,
+    "the same of the windows of a chat's prefix; 0: as its blocks");
+  d("store_window_agent_ttl_s", &C::store_window_agent_ttl_s,
+    "the same of the windows of requests that offer tools; 0: as their blocks");
 }
 
 void describe_network(Describer& d) {

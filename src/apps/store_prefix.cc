@@ -14,6 +14,10 @@ struct StorePrefix::Offer : StoreOffer {
   int64_t deadline_ns = 0;
 };
 
+static policy::TtlWish ttl_wish(const StoreWish& w) {
+  return {w.ttl_s, w.window_ttl_s};
+}
+
 StorePrefix::StorePrefix(store::KvStore* store, policy::RestoreRules rules) : store_(store), rules_(rules) {}
 
 StorePrefix::~StorePrefix() {
@@ -32,7 +36,7 @@ std::shared_ptr<const StoreOffer> StorePrefix::match(std::span<const policy::Blo
                                                      const StoreWish& wish) {
   store::Match m = store_->match(keys);
   if (m.blocks == 0) return nullptr;
-  store_->touch(keys.first(static_cast<size_t>(m.blocks)), wish.agent, wish.ttl_s);
+  store_->touch(keys.first(static_cast<size_t>(m.blocks)), wish.agent, ttl_wish(wish));
   auto offer = std::make_shared<Offer>();
   offer->blocks = m.blocks;
   offer->windows = std::move(m.windows);
@@ -168,7 +172,7 @@ bool StorePrefix::put(const StoreWrite& w, std::span<const uint8_t> bytes) {
   m.depth = static_cast<uint32_t>(w.index);
   m.payload_bytes = static_cast<int64_t>(bytes.size());
   m.agent = w.wish.agent;
-  m.ttl_s = w.wish.ttl_s;
+  m.ttl = ttl_wish(w.wish);
   Result<store::Ticket> t = store_->begin({m});
   std::lock_guard lock(mutex_);
   if (!t.ok()) {

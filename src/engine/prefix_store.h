@@ -19,9 +19,11 @@ namespace deepinfer {
 
 // How long what a request leaves behind should be kept.
 struct StoreWish {
-  bool agent = false;     // traffic of an agent: shorter than a chat's
-  int64_t ttl_s = 0;      // > 0: the request's own
-  bool no_write = false;  // nothing of it is kept
+  bool agent = false;        // traffic of an agent: shorter than a chat's
+  int64_t ttl_s = 0;         // > 0: the request's own, of its windows too unless the next one says otherwise
+  int64_t window_ttl_s = 0;  // > 0: of its windows
+  bool no_write = false;     // nothing of it is kept
+  bool no_windows = false;   // of it no windows
 };
 
 // What is there of a prompt, as an offer: prices are predictions. Letting go of it ends the store's hold on

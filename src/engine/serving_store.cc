@@ -112,6 +112,7 @@ void ServingLoop::offer_blocks(Choice* c) {
 }
 
 void ServingLoop::offer_windows(Choice* c) {
+  if (c->live->submission.request->store.no_windows) c->windows.clear();
   for (const Choice::Window& x : c->windows) {
     const policy::SnapshotEntry& e = policy::at(state_.cache, x.id);
     bool there = e.place == policy::SnapshotPlace::kReady && e.key == x.key && !e.replayed &&

@@ -10,6 +10,11 @@ Status validate(const RetentionRules& r) {
   if (r.agent_ttl_s < 1 || r.chat_ttl_s < 1 || r.longest_ttl_s < std::max(r.agent_ttl_s, r.chat_ttl_s))
     return error(Code::kInvalidConfig, "store: a time to live of {} s (agent) or {} s (chat), at most {} s",
                  r.agent_ttl_s, r.chat_ttl_s, r.longest_ttl_s);
+  if (r.window_agent_ttl_s < 0 || r.window_chat_ttl_s < 0 ||
+      r.longest_ttl_s < std::max(r.window_agent_ttl_s, r.window_chat_ttl_s))
+    return error(Code::kInvalidConfig,
+                 "store: a time to live of windows of {} s (agent) or {} s (chat), at most {} s",
+                 r.window_agent_ttl_s, r.window_chat_ttl_s, r.longest_ttl_s);
   if (r.quota_bytes < 0)
     return error(Code::kInvalidConfig, "store: a quota of {} bytes is none", r.quota_bytes);
   if (!(r.end_share > 0 && r.end_share <= r.begin_share && r.begin_share <= 1))
@@ -18,9 +23,13 @@ Status validate(const RetentionRules& r) {
   return {};
 }
 
-int64_t decide_ttl_s(const RetentionRules& r, TtlClass traffic, int64_t asked_s) {
-  int64_t by_class = traffic == TtlClass::kAgent ? r.agent_ttl_s : r.chat_ttl_s;
-  return asked_s > 0 ? std::min(asked_s, r.longest_ttl_s) : by_class;
+int64_t decide_ttl_s(const RetentionRules& r, TtlClass traffic, StoredKind kind, const TtlWish& wish) {
+  bool agent = traffic == TtlClass::kAgent, window = kind == StoredKind::kWindow;
+  int64_t asked = window && wish.window_s > 0 ? wish.window_s : wish.block_s;
+  if (asked > 0) return std::min(asked, r.longest_ttl_s);
+  int64_t of_windows = agent ? r.window_agent_ttl_s : r.window_chat_ttl_s;
+  if (window && of_windows > 0) return of_windows;
+  return agent ? r.agent_ttl_s : r.chat_ttl_s;
 }
 
 uint32_t raised_expiry_s(uint32_t expires_s, uint32_t now_s, int64_t ttl_s) {

@@ -1,8 +1,8 @@
-// How long stored objects live and which go first: a time to live by the kind of traffic, raised by every use
-// and never lowered; above a share of the quota the least recently used go, of equally old ones the end of a
-// prefix before its beginning (a head without its tail is useful, a tail without its head is not). And the
-// clock these times are on, which survives restarts and does not believe jumps. Source: serving specification
-// 7.5; docs/store.md. Threads: plain values.
+// How long stored objects live and which go first: a time to live by the kind of traffic and of object,
+// raised by every use and never lowered; above a share of the quota the least recently used go, of equally
+// old ones the end of a prefix before its beginning (a head without its tail is useful, a tail without its
+// head is not). And the clock these times are on, which survives restarts and does not believe jumps. Source:
+// serving specification 7.5; docs/store.md. Threads: plain values.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,15 @@
 namespace deepinfer::policy {
 
 enum class TtlClass : uint8_t { kAgent, kChat };
+// A window spares the replay of its own length, a block the computing of 128 tokens: their promises are
+// apart.
+enum class StoredKind : uint8_t { kBlock, kWindow };
 
 struct RetentionRules {
   int64_t agent_ttl_s = 3 * 86400;
   int64_t chat_ttl_s = 7 * 86400;
+  int64_t window_agent_ttl_s = 0;  // of windows; 0: as their blocks
+  int64_t window_chat_ttl_s = 0;
   int64_t longest_ttl_s = 365 * 86400;  // of what a request may ask for
   int64_t quota_bytes = 0;              // of one process and what it took over; 0: no limit
   double begin_share = 0.90;            // of the quota: from here on objects are evicted
@@ -24,8 +29,13 @@ struct RetentionRules {
 };
 Status validate(const RetentionRules& rules);
 
-// Life of an object that is written now. asked_s: the request's own wish, 0: none, by class.
-int64_t decide_ttl_s(const RetentionRules& rules, TtlClass traffic, int64_t asked_s);
+// What a request asks for itself: 0 is no wish. A wish for blocks holds for windows too, unless there is one
+// for these.
+struct TtlWish {
+  int64_t block_s = 0, window_s = 0;
+};
+// Life of an object that is written or used now: the wish if there is one, else by class and kind.
+int64_t decide_ttl_s(const RetentionRules& rules, TtlClass traffic, StoredKind kind, const TtlWish& wish);
 // When it ends after a use now: raised, never lowered.
 uint32_t raised_expiry_s(uint32_t expires_s, uint32_t now_s, int64_t ttl_s);
 // Whether the longer life is worth a record of it: only when a good part of it is new.

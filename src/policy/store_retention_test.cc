@@ -18,10 +18,15 @@ constexpr int64_t kDay = 86400;
 TEST(Retention, LivesByClassAndWish) {
   RetentionRules r;
   EXPECT_TRUE(validate(r).ok());
-  EXPECT_EQ(decide_ttl_s(r, TtlClass::kAgent, 0), 3 * kDay);
-  EXPECT_EQ(decide_ttl_s(r, TtlClass::kChat, 0), 7 * kDay);
-  EXPECT_EQ(decide_ttl_s(r, TtlClass::kChat, 60), 60);
-  EXPECT_EQ(decide_ttl_s(r, TtlClass::kAgent, 900 * kDay), r.longest_ttl_s);
+  auto life = [&](TtlClass traffic, StoredKind kind, TtlWish wish) {
+    return decide_ttl_s(r, traffic, kind, wish);
+  };
+  for (StoredKind kind : {StoredKind::kBlock, StoredKind::kWindow}) {  // windows as blocks unless told
+    EXPECT_EQ(life(TtlClass::kAgent, kind, {}), 3 * kDay);
+    EXPECT_EQ(life(TtlClass::kChat, kind, {}), 7 * kDay);
+    EXPECT_EQ(life(TtlClass::kChat, kind, {60, 0}), 60);
+    EXPECT_EQ(life(TtlClass::kAgent, kind, {900 * kDay, 0}), r.longest_ttl_s);
+  }
   // Raised, never lowered: a chat's life is not shortened by an agent's use.
   EXPECT_EQ(raised_expiry_s(1000, 500, 100), 1000u);
   EXPECT_EQ(raised_expiry_s(1000, 950, 100), 1050u);
@@ -30,6 +35,40 @@ TEST(Retention, LivesByClassAndWish) {
   EXPECT_TRUE(worth_recording(1000, 1100, 800));
   EXPECT_FALSE(worth_recording(1100, 1000, 800));
   r.end_share = 0.95;
+  EXPECT_FALSE(validate(r).ok());
+}
+
+TEST(Retention, WindowsLiveByTheirOwnRules) {
+  struct Row {
+    int64_t agent_s, chat_s;  // of the rules for windows
+    TtlClass traffic;
+    TtlWish wish;
+    int64_t block_s, window_s;  // expected
+  };
+  constexpr TtlClass kA = TtlClass::kAgent, kC = TtlClass::kChat;
+  const Row rows[] = {
+      {600, 3600, kA, {}, 3 * kDay, 600},
+      {600, 3600, kC, {}, 7 * kDay, 3600},
+      {0, 3600, kA, {}, 3 * kDay, 3 * kDay},  // one of them alone
+      {600, 0, kC, {}, 7 * kDay, 7 * kDay},
+      {30 * kDay, 30 * kDay, kC, {}, 7 * kDay, 30 * kDay},  // longer than its blocks: allowed
+      {600, 3600, kA, {50, 0}, 50, 50},                     // one wish for both, over any rule
+      {600, 3600, kC, {50, 20}, 50, 20},
+      {600, 3600, kC, {0, 20}, 7 * kDay, 20},  // a wish for windows alone
+      {0, 0, kA, {50, 900 * kDay}, 50, 365 * kDay},
+  };
+  for (const Row& x : rows) {
+    RetentionRules r;
+    r.window_agent_ttl_s = x.agent_s;
+    r.window_chat_ttl_s = x.chat_s;
+    ASSERT_TRUE(validate(r).ok());
+    EXPECT_EQ(decide_ttl_s(r, x.traffic, StoredKind::kBlock, x.wish), x.block_s);
+    EXPECT_EQ(decide_ttl_s(r, x.traffic, StoredKind::kWindow, x.wish), x.window_s);
+  }
+  RetentionRules r;
+  r.window_chat_ttl_s = -1;
+  EXPECT_FALSE(validate(r).ok());
+  r.window_chat_ttl_s = r.longest_ttl_s + 1;
   EXPECT_FALSE(validate(r).ok());
 }
 

@@ -86,7 +86,7 @@ class CodedStoreImpl final : public CodedStore {
   void write(const Ticket& ticket, size_t i, std::span<const uint8_t> payload) override;
   void commit(const Ticket& ticket, std::function<void(Status, size_t)> done) override;
   void abort(const Ticket& ticket) override;
-  void touch(std::span<const Key> chain, bool agent, int64_t ttl_s) override;
+  void touch(std::span<const Key> chain, bool agent, const policy::TtlWish& wish) override;
   void invalidate(Kind kind, const Key& key, const std::string& reason) override;
   std::vector<StoredName> recent(Kind kind, int64_t payload_bytes, size_t most) override;
   void flush() override {
@@ -354,12 +354,12 @@ void CodedStoreImpl::abort(const Ticket& ticket) {
   ++counters_.aborts;
 }
 
-void CodedStoreImpl::touch(std::span<const Key> chain, bool agent, int64_t ttl_s) {
+void CodedStoreImpl::touch(std::span<const Key> chain, bool agent, const policy::TtlWish& wish) {
   for (const Key& key : chain) {
     for (int i = 0; i < shared_.code.k() + shared_.code.m(); ++i) {
       DirectoryStore* place = shared_.place_of(key, i);
       Key part = part_key(key, i);
-      if (place != nullptr) place->touch(std::span(&part, 1), agent, ttl_s);
+      if (place != nullptr) place->touch(std::span(&part, 1), agent, wish);
     }
   }
 }
@@ -427,7 +427,7 @@ void CodedStoreImpl::repair_object(Kind kind, const Key& key, const ListedObject
     meta.key = key;
     meta.depth = sample.entry.depth & kDepthMask;
     uint32_t now = shared_.place_of(key, indices[0])->now_s();
-    meta.ttl_s = std::max<int64_t>(1, int64_t{sample.entry.expires_s} - now);
+    meta.ttl.block_s = std::max<int64_t>(1, int64_t{sample.entry.expires_s} - now);
     ObjectMeta m = shared_.part_meta(meta, i, bytes);
     std::vector<uint8_t> part = shared_.code.rebuild(indices, at, bytes, i);
     Status s = put_one(shared_.place_of(key, i), m, part);

@@ -87,7 +87,7 @@ class DirectoryStoreImpl final : public DirectoryStore {
   void write(const Ticket& ticket, size_t i, std::span<const uint8_t> payload) override;
   void commit(const Ticket& ticket, std::function<void(Status, size_t)> done) override;
   void abort(const Ticket& ticket) override;
-  void touch(std::span<const Key> chain, bool agent, int64_t ttl_s) override;
+  void touch(std::span<const Key> chain, bool agent, const policy::TtlWish& wish) override;
   void invalidate(Kind kind, const Key& key, const std::string& reason) override;
   std::vector<StoredName> recent(Kind kind, int64_t payload_bytes, size_t most) override;
   void flush() override;
@@ -118,6 +118,8 @@ class DirectoryStoreImpl final : public DirectoryStore {
   void erase(EntryId id, policy::ObjectEvent why);  // from here, and for everybody when it is kept here
   void queue_note(ManifestEntry note);
   bool have_parent(const ObjectMeta& meta) const;
+  bool has(const ObjectMeta& meta);  // one whose life is over goes
+  int64_t ttl_of(Kind kind, bool agent, const policy::TtlWish& wish) const;
   bool holds_lease(LeaseId id) const;
 
   // Reads.

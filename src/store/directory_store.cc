@@ -194,9 +194,13 @@ void DirectoryStoreImpl::release(LeaseId lease) {
   end_lease(lease);
 }
 
-void DirectoryStoreImpl::touch(std::span<const Key> chain, bool agent, int64_t ttl_s) {
-  int64_t ttl = policy::decide_ttl_s(options_.retention,
-                                     agent ? policy::TtlClass::kAgent : policy::TtlClass::kChat, ttl_s);
+int64_t DirectoryStoreImpl::ttl_of(Kind kind, bool agent, const policy::TtlWish& wish) const {
+  return policy::decide_ttl_s(
+      options_.retention, agent ? policy::TtlClass::kAgent : policy::TtlClass::kChat,
+      kind == Kind::kWindow ? policy::StoredKind::kWindow : policy::StoredKind::kBlock, wish);
+}
+
+void DirectoryStoreImpl::touch(std::span<const Key> chain, bool agent, const policy::TtlWish& wish) {
   std::lock_guard lock(mutex_);
   uint32_t now = policy::store_seconds(clock_);
   for (const Key& key : chain) {
@@ -207,8 +211,12 @@ void DirectoryStoreImpl::touch(std::span<const Key> chain, bool agent, int64_t t
         continue;
       }
       IndexEntry& e = index_.at(id);
-      if (e.expires_s <= now) return;
+      if (e.expires_s <= now) {
+        if (kind == Kind::kBlock) return;
+        continue;
+      }
       e.used_s = now;
+      int64_t ttl = ttl_of(kind, agent, wish);
       uint32_t longer = policy::raised_expiry_s(e.expires_s, now, ttl);
       if (!policy::worth_recording(e.expires_s, longer, ttl)) continue;
       e.expires_s = longer;
@@ -413,6 +421,18 @@ bool DirectoryStoreImpl::have_parent(const ObjectMeta& m) const {
          index_.find(m.parent, Kind::kBlock) != kNoEntry;
 }
 
+bool DirectoryStoreImpl::has(const ObjectMeta& m) {
+  EntryId id = index_.find(m.key, m.kind);
+  if (id == kNoEntry) return false;
+  const IndexEntry& e = index_.at(id);
+  // Who sweeps comes by later; nobody is given it any more.
+  bool over = e.expires_s <= policy::store_seconds(clock_) && allowed(e.object, ObjectEvent::kEvict);
+  if (!over) return true;
+  erase(id, ObjectEvent::kEvict);
+  ++counters_.expired_objects;
+  return false;
+}
+
 Result<Ticket> DirectoryStoreImpl::begin(std::vector<ObjectMeta> objects) {
   Ticket t;
   OpenTicket open;
@@ -426,8 +446,7 @@ Result<Ticket> DirectoryStoreImpl::begin(std::vector<ObjectMeta> objects) {
         record_bytes(m.payload_bytes) > options_.segment_bytes)
       return error(Code::kInvalidArgument, "an object of {} bytes does not fit a segment of {}",
                    m.payload_bytes, options_.segment_bytes);
-    bool there = index_.find(m.key, m.kind) != kNoEntry || pending_.contains({m.key, m.kind}) ||
-                 chain.contains({m.key, m.kind});
+    bool there = has(m) || pending_.contains({m.key, m.kind}) || chain.contains({m.key, m.kind});
     if (!there && !have_parent(m) && !chain.contains({m.parent, Kind::kBlock})) {
       ++counters_.refused_parent;
       return error(Code::kNotFound, "the block before is not in the store: its prefix would have a hole");
@@ -465,8 +484,7 @@ void DirectoryStoreImpl::write(const Ticket& ticket, size_t i, std::span<const u
   DI_CHECK(ticket.wanted[i] && static_cast<int64_t>(payload.size()) == m.payload_bytes,
            "a payload is not what its ticket was begun for");
   NewRecord& r = it->second.records[i];
-  int64_t ttl = policy::decide_ttl_s(options_.retention,
-                                     m.agent ? policy::TtlClass::kAgent : policy::TtlClass::kChat, m.ttl_s);
+  int64_t ttl = ttl_of(m.kind, m.agent, m.ttl);
   uint32_t now = policy::store_seconds(clock_);
   r.header.kind = m.kind;
   r.header.key = m.key;

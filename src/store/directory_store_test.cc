@@ -255,49 +255,6 @@ TEST(DirectoryStore, QuotaHoldsAndSpaceComesBack) {
   EXPECT_EQ(read_chain(s.get(), 19, 10, kBytes), 10u);
 }
 
-TEST(DirectoryStore, LivesEndAndAreRaised) {
-  TestDirectory d;
-  int64_t wall = 1'000'000, mono = 0;
-  auto pass = [&](int64_t seconds) {
-    wall += seconds;
-    mono += seconds * 1'000'000'000;
-  };
-  DirectoryOptions o = test_options(d.path());
-  o.wall_s = [&] { return wall; };
-  o.monotonic = [&] { return mono; };
-  constexpr int64_t kDay = 86400;
-  {
-    auto s = open_or_die(o);
-    for (uint64_t c : {1, 2, 3}) {
-      ObjectMeta m = test_meta(c, 0, kBytes);
-      m.agent = c == 1;
-      m.ttl_s = c == 3 ? kDay : 0;
-      ASSERT_TRUE(put_one(s.get(), m, test_payload(m.key, m.kind, kBytes)).ok());
-    }
-    pass(2 * kDay);
-    s->keep_house();
-    EXPECT_EQ(read_chain(s.get(), 1, 1, kBytes), 1u);
-    EXPECT_EQ(read_chain(s.get(), 2, 1, kBytes), 1u);
-    EXPECT_EQ(read_chain(s.get(), 3, 1, kBytes), 0u);
-    s->touch(test_chain(1, 1), true, 0);  // used: three more days from now
-    s->flush();
-    pass(2 * kDay);
-    s->keep_house();
-    EXPECT_EQ(read_chain(s.get(), 1, 1, kBytes), 1u);
-  }
-  {
-    auto s = open_or_die(o);  // the raised life survives a restart
-    EXPECT_EQ(read_chain(s.get(), 1, 1, kBytes), 1u);
-    pass(2 * kDay);
-    s->keep_house();
-    EXPECT_EQ(read_chain(s.get(), 1, 1, kBytes), 0u);
-    EXPECT_EQ(read_chain(s.get(), 2, 1, kBytes), 1u);
-    pass(2 * kDay);
-    s->keep_house();
-    EXPECT_EQ(read_chain(s.get(), 2, 1, kBytes), 0u);
-  }
-}
-
 TEST(DirectoryStore, ClockJumpsLoseNothing) {
   TestDirectory d;
   int64_t wall = 1'000'000'000, mono = 0;

@@ -51,7 +51,7 @@ Status check_by_use(KvStore* store, uint64_t unique) {
   m.key.words = {0x5e1fc4ec00000000u ^ unique, 0x5e1fc4ec, unique, ~unique};
   m.first = true;
   m.payload_bytes = static_cast<int64_t>(kBytes);
-  m.ttl_s = 60;
+  m.ttl.block_s = 60;
   std::vector<uint8_t> bytes(kBytes);
   for (size_t i = 0; i < kBytes; ++i) bytes[i] = static_cast<uint8_t>(i * 31 + unique);
   DI_TRY(put_one(store, m, bytes).with_context("store self-check: writing"));

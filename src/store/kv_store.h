@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "policy/store_retention.h"
 #include "store/record.h"
 #include "store/tally.h"
 
@@ -53,7 +54,7 @@ struct ObjectMeta {
   bool first = false;  // it has no parent
   uint32_t depth = 0;
   int64_t payload_bytes = 0;
-  int64_t ttl_s = 0;  // 0: by `agent`
+  policy::TtlWish ttl;  // without a wish: by `agent` and kind
   bool agent = false;
   ShardTag shard;
 };
@@ -117,7 +118,7 @@ class KvStore {
   virtual void abort(const Ticket& ticket) = 0;  // nothing of it becomes visible
 
   // They were used: their lives are longer.
-  virtual void touch(std::span<const Key> chain, bool agent, int64_t ttl_s) = 0;
+  virtual void touch(std::span<const Key> chain, bool agent, const policy::TtlWish& wish) = 0;
   virtual void invalidate(Kind kind, const Key& key, const std::string& reason) = 0;
   // What was used last and has this size: most recent first, beginnings of prefixes before their ends.
   virtual std::vector<StoredName> recent(Kind kind, int64_t payload_bytes, size_t most) = 0;

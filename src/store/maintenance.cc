@@ -267,7 +267,7 @@ Result<CarryReport> import_objects(KvStore* store, const std::string& file, uint
     m.parent = h->key;
     m.depth = h->depth;
     m.payload_bytes = h->payload_bytes;
-    m.ttl_s = left;
+    m.ttl.block_s = left;
     Status put = put_one(store, m, payload);
     ++(put.ok() ? r.objects : r.refused);
     r.bytes += put.ok() ? h->payload_bytes : 0;

@@ -213,6 +213,17 @@ class Whose(unittest.TestCase):
                 ask(s, say("Another. " + STORY), X_DeepInfer_Store_TTL="3")
                 end(s)
             code, out, _ = store("ls", path, "--json")
+            # Windows may have a life of their own, by setting and by header.
+            with tempfile.TemporaryDirectory() as apart:
+                with serve(apart, "--store-window-chat-ttl-s", "1000") as s:
+                    ask(s, say(STORY))
+                    ask(s, say("Third. " + STORY), X_DeepInfer_Store_TTL="500", X_DeepInfer_Store_Window_TTL="50")
+                    ask(s, say("Fourth. " + STORY), X_DeepInfer_Store_Window_TTL="0", X_DeepInfer_Store_TTL="400")
+                    end(s)
+                rows = [json.loads(line) for line in store("ls", apart, "--json")[1].splitlines()]
+                near = lambda seconds: next(x for x in (50, 400, 500, 1000, 7 * 86400) if seconds <= x)
+                self.assertEqual({(x["kind"], near(x["expires_in_s"])) for x in rows},
+                                 {("block", 7 * 86400), ("window", 1000), ("block", 500), ("window", 50), ("block", 400)})
             lives = [json.loads(line)["expires_in_s"] for line in out.splitlines()]
             self.assertEqual(code, 0)
             self.assertGreater(len(lives), 4)

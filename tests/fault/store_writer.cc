@@ -48,7 +48,7 @@ int run(const std::string& dir, uint64_t first, int64_t quota) {
     }
     // Somebody's prefix, be it of another process.
     uint64_t other = random() % (c + 1);
-    (*s)->touch(test_chain(other, 4), random() % 2 == 0, 0);
+    (*s)->touch(test_chain(other, 4), random() % 2 == 0, {});
     if (std::string bad = crash_check(s->get(), other); !bad.empty()) say("BAD " + bad + "\n");
     // A window on an ordinary machine: some hundred megabytes a minute are enough.
     if (c % 8 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -86,7 +86,7 @@ class Sink final : public KvStore {
   FetchId fetch(Fetch) override { return {}; }
   void cancel(FetchId) override {}
   Result<Ticket> begin(std::vector<ObjectMeta> o) override {
-    DI_CHECK(o.size() == 1 && known_kind(static_cast<uint8_t>(o[0].kind)) && o[0].ttl_s > 0,
+    DI_CHECK(o.size() == 1 && known_kind(static_cast<uint8_t>(o[0].kind)) && o[0].ttl.block_s > 0,
              "an object that is carried is one of a life");
     wanted_ = o[0].payload_bytes;
     return Ticket{TicketId(1), {true}};
@@ -98,7 +98,7 @@ class Sink final : public KvStore {
   }
   void commit(const Ticket&, std::function<void(Status, size_t)> done) override { done({}, 1); }
   void abort(const Ticket&) override {}
-  void touch(std::span<const Key>, bool, int64_t) override {}
+  void touch(std::span<const Key>, bool, const policy::TtlWish&) override {}
   void invalidate(Kind, const Key&, const std::string&) override {}
   std::vector<StoredName> recent(Kind, int64_t, size_t) override { return {}; }
   void flush() override {}

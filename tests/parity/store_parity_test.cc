@@ -3,6 +3,7 @@
 // Every answer equals a cold run bit for bit (exact hits: stored windows only).
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "apps/store_prefix.h"
 #include "kernels/kernels.h"
@@ -248,6 +249,22 @@ TEST_P(StoreParity, WishesOfARequest) {
   n.run(q);
   EXPECT_GT(n.disk->gauges().objects, 0);
   for (const store::ListedObject& o : n.disk->list(1000)) EXPECT_EQ(o.entry.expires_s - o.entry.used_s, 50u);
+  // Windows apart; and no windows at all.
+  auto lives = [&](int number, int64_t window_ttl_s, bool none) {
+    std::set<std::pair<bool, uint32_t>> seen;
+    EngineRequest other = question(number);
+    other.store.ttl_s = 90;
+    other.store.window_ttl_s = window_ttl_s;
+    other.store.no_windows = none;
+    n.disk->shrink(0);
+    n.run(other);
+    for (const store::ListedObject& o : n.disk->list(1000))
+      seen.insert({o.entry.kind == store::Kind::kWindow, o.entry.expires_s - o.entry.used_s});
+    return seen;
+  };
+  using Seen = std::set<std::pair<bool, uint32_t>>;
+  EXPECT_EQ(lives(5, 20, false), (Seen{{false, 90}, {true, 20}}));
+  EXPECT_EQ(lives(6, 0, true), (Seen{{false, 90}}));
 }
 
 // What was used last is in memory before the first request, bit for bit; nothing is asked of the store then.

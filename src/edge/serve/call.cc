@@ -220,6 +220,15 @@ void GenerationCall::displaced() {
   s_->generator->cancel(engine_id_);
 }
 
+int64_t GenerationCall::wished_seconds(const char* header) const {
+  const std::string* text = exchange_->request().header(header);
+  if (text == nullptr) return -1;
+  int64_t seconds = -1;
+  auto [end, e] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+  // What is no number of seconds is no wish.
+  return e == std::errc() && end == text->data() + text->size() && seconds >= 0 ? seconds : -1;
+}
+
 bool GenerationCall::submit() {
   GenerationRequest g = std::move(p_.generation);  // its sizes stay and are looked at again at the end
   g.tenant = caller_.tenant_number;
@@ -227,12 +236,8 @@ bool GenerationCall::submit() {
   g.priority = std::min(caller_.priority, p_.priority.value_or(caller_.priority));
   g.cache_scope = scope_;
   g.offers_tools = p_.parsing.parse_tool_calls;
-  if (const std::string* ttl = exchange_->request().header("x-deepinfer-store-ttl"); ttl != nullptr) {
-    int64_t seconds = -1;
-    auto [end, e] = std::from_chars(ttl->data(), ttl->data() + ttl->size(), seconds);
-    // What is no number of seconds is no wish.
-    if (e == std::errc() && end == ttl->data() + ttl->size() && seconds >= 0) g.store_ttl_s = seconds;
-  }
+  g.store_ttl_s = wished_seconds("x-deepinfer-store-ttl");
+  g.store_window_ttl_s = wished_seconds("x-deepinfer-store-window-ttl");
   usage_.prompt_tokens = static_cast<int64_t>(g.prompt.size());
   const int n = g.choices;
   auto self = shared_from_this();

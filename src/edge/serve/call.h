@@ -118,6 +118,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   bool admit();
   void displaced();
   bool submit();
+  int64_t wished_seconds(const char* header) const;  // -1: no wish
   void open_answer();
   void on_event(GenerationEvent&& e);
   void take_tokens(Choice& c, GenerationEvent& e);

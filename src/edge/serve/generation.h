@@ -53,6 +53,7 @@ struct GenerationRequest {
   bool use_cache = true;
   bool offers_tools = false;  // an agent's: its prefix is kept for a shorter time
   int64_t store_ttl_s = -1;  // how long the persistent store keeps its prefix; 0: not at all; -1: by its kind
+  int64_t store_window_ttl_s = -1;  // the same of its windows alone; -1: as store_ttl_s
 };
 
 struct GenerationUsage {
