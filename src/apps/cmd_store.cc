@@ -23,6 +23,7 @@ struct Options {
   int64_t data_parts = 10, parity_parts = 2;
   bool json = false;
   int64_t limit = 50, bytes = -1, objects = 4000, rounds = 3, index = 1'000'000, payload = 113'920, depth = 0;
+  int64_t pairs = 15, split = 68'352, churn = 1;
   double rate_mb_s = 0, wait_s = 31;
 };
 
@@ -182,6 +183,9 @@ int run_bench(const Options& o) {
   store::BenchOptions b;
   b.objects = o.objects;
   b.rounds = static_cast<int>(o.rounds);
+  b.pairs = static_cast<int>(o.pairs);
+  b.split_bytes = o.split;
+  b.churn = o.churn;
   b.index_objects = o.index;
   b.payload_bytes = o.payload;
   b.read_depth = static_cast<int>(o.depth);
@@ -190,6 +194,11 @@ int run_bench(const Options& o) {
   ordered_json raw = ordered_json::object();
   for (auto [depth, mb_s] : r->raw_by_depth) raw[std::to_string(depth)] = mb_s;
   show(o, {{"read_share_of_raw", r->read_share_of_raw},
+           {"read_share_quartiles", {r->read_share_low, r->read_share_high}},
+           {"restore_ms",
+            {{"whole", r->restore_whole_ms},
+             {"split_first", r->restore_first_ms},
+             {"split_all", r->restore_split_ms}}},
            {"read_mb_s", r->read_mb_s},
            {"raw_mb_s", r->raw_mb_s},
            {"raw_depth", r->raw_depth},
@@ -198,6 +207,7 @@ int run_bench(const Options& o) {
            {"match_us", {{"p50", r->match_p50_us}, {"p99", r->match_p99_us}}},
            {"index_bytes_per_block", r->index_bytes_per_block},
            {"index_blocks", o.index},
+           {"index_entries_per_block", o.churn},
            {"rebuild_s", r->rebuild_s},
            {"object_bytes", o.payload},
            {"objects", o.objects},
@@ -288,9 +298,18 @@ void add_store(Program& program) {
       ->check(CLI::Range(int64_t{1}, store::kMaxPayloadBytes));
   bench->add_option("--depth", o->depth, "Reads at a time through the store (default: as in the server)")
       ->check(CLI::Range(1, 4096));
-  bench->add_option("--rounds", o->rounds, "Rounds over the queue depths")->check(CLI::PositiveNumber);
+  bench->add_option("--rounds", o->rounds, "Rounds of raw reads over the queue depths")
+      ->check(CLI::PositiveNumber);
+  bench->add_option("--pairs", o->pairs, "Reads through the store, each between two raw ones")
+      ->check(CLI::PositiveNumber);
+  bench->add_option("--split", o->split, "Bytes of every object that a restore in two parts asks for first")
+      ->check(CLI::Range(int64_t{1}, store::kMaxPayloadBytes));
   bench->add_option("--index", o->index, "Blocks in the index of the match bench")
       ->check(CLI::PositiveNumber);
+  bench
+      ->add_option("--churn", o->churn,
+                   "Entries of its manifest per block: the others are touches and erasures")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}));
   CLI::App* rebuild =
       top->add_subcommand("rebuild", "Put missing parts back, of a store over several directories");
   rebuild->add_option("dirs", o->dirs, "All its directories; lost ones may be empty")->required();

@@ -239,7 +239,10 @@ EngineView EngineGenerator::view() const {
                                          {"store_warm_blocks", s.store_warm_blocks},
                                          {"store_warm_windows", s.store_warm_windows},
                                          {"store_lost_tokens", s.store_lost_tokens},
-                                         {"store_stall_ns", s.store_stall_ns}});
+                                         {"store_stall_ns", s.store_stall_ns},
+                                         {"store_early_steps", s.store_early_steps},
+                                         {"store_lost_steps", s.store_lost_steps},
+                                         {"store_step_wait_ns", s.store_step_wait_ns}});
     v.counters.insert(v.counters.end(), s.store.counters.begin(), s.store.counters.end());
     v.gauges.insert(v.gauges.end(), s.store.gauges.begin(), s.store.gauges.end());
     v.store_trouble = s.store.trouble;

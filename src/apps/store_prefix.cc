@@ -109,6 +109,19 @@ uint64_t StorePrefix::load(StoreLoad l) {
   for (size_t i = 0; i < l.blocks.size(); ++i)
     f.parts.push_back({store::Kind::kBlock, l.keys[i], l.blocks[i]});
   if (l.window) f.parts.push_back({store::Kind::kWindow, l.window_key, l.window_bytes});
+  if (l.split > 0 && l.first) {
+    int64_t blocks = static_cast<int64_t>(l.blocks.size()),
+            window = static_cast<int64_t>(l.window_bytes.size());
+    int64_t first_bytes = blocks * l.split + window, rest_bytes = 0;
+    for (std::span<uint8_t> b : l.blocks) rest_bytes += static_cast<int64_t>(b.size()) - l.split;
+    f.split = l.split;
+    f.first = [this, first_bytes, rest_bytes, first = std::move(l.first)](int64_t ns) {
+      // As quick as this fetch has been so far, or as fetches are: whichever is slower.
+      double so_far = static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, first_bytes));
+      double per_byte = std::max(so_far, restore().ns_per_byte);
+      first(static_cast<int64_t>(per_byte * static_cast<double>(rest_bytes)));
+    };
+  }
   f.done = [this, number, blocks = l.blocks.size(), window = l.window, done = std::move(l.done),
             hold = l.offer](const store::FetchOutcome& out) {
     bool late = out.why.code() == Code::kCancelled;
@@ -171,6 +184,7 @@ bool StorePrefix::put(const StoreWrite& w, std::span<const uint8_t> bytes) {
   m.first = w.first;
   m.depth = static_cast<uint32_t>(w.index);
   m.payload_bytes = static_cast<int64_t>(bytes.size());
+  m.split = w.split;
   m.agent = w.wish.agent;
   m.ttl = ttl_wish(w.wish);
   Result<store::Ticket> t = store_->begin({m});
@@ -259,6 +273,9 @@ void StorePrefix::report(StoreFigures* out) const {
                    {"store_fetched_bytes", c.fetched_bytes},
                    {"store_fetch_ns", c.fetch_ns},
                    {"store_first_part_ns", c.first_part_ns},
+                   {"store_split_fetches", c.split_fetches},
+                   {"store_first_layers_ns", c.first_layers_ns},
+                   {"store_split_fetch_ns", c.split_fetch_ns},
                    {"store_cancelled_fetches", c.cancelled_fetches},
                    {"store_short_fetches", c.short_fetches},
                    {"store_late_loads", late_loads_},

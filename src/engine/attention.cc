@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/forward_impl.h"
+#include "engine/load_gate.h"
 
 namespace deepinfer {
 
@@ -263,6 +264,14 @@ void Forward<A>::Impl::store_rings(int l, const RowSet& rows) {
   }
 }
 
+// Rows whose blocks are still being loaded wait for what this source has in them.
+template <typename A>
+void Forward<A>::Impl::await_source(int source, const RowSet& rows) {
+  for (const SpanRows& s : rows.spans) {
+    if (s.gate != nullptr && s.begin < s.end) s.gate->need(source);
+  }
+}
+
 template <typename A>
 void Forward<A>::Impl::attention(int l, const RowSet& rows, ForwardTrace<A>* trace) {
   const LayerRole& role = roles[static_cast<size_t>(l)];
@@ -272,6 +281,7 @@ void Forward<A>::Impl::attention(int l, const RowSet& rows, ForwardTrace<A>* tra
   const auto& sin = role.ratio > 0 ? sin_comp : sin_main;
   project_queries(b, T, cos, sin, role.owns_kv);
   if (role.owns_kv) {
+    await_source(role.kv_slot, rows);
     publish(l, rows);
     lap(StepPart::kPublish);
   }

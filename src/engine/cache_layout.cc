@@ -48,6 +48,14 @@ CacheLayout make_cache_layout(const ModelConfig& c, bool quantised) {
   return l;
 }
 
+BlockSplit split_block(const CacheLayout& l, int64_t least_bytes) {
+  for (size_t i = l.sources.size(); i-- > 1;) {
+    int64_t at = l.sources[i].main_codes;
+    if (at >= least_bytes && l.block_bytes - at >= least_bytes) return {at, static_cast<int>(i)};
+  }
+  return {};
+}
+
 template CacheLayout make_cache_layout<float>(const ModelConfig&, bool);
 template CacheLayout make_cache_layout<double>(const ModelConfig&, bool);
 

@@ -35,6 +35,14 @@ struct CacheLayout {
   int64_t tail_row_bytes = 0;  // one (a, g) row of a compressor with ratio > 1
 };
 
+// Where a block may be cut so that what its first sources have lies before: at the last source's end that
+// leaves at least `least_bytes` on either side, so that the rest is needed late. Zeros: nowhere.
+struct BlockSplit {
+  int64_t bytes = 0;
+  int sources = 0;
+};
+BlockSplit split_block(const CacheLayout& layout, int64_t least_bytes);
+
 // A = float: the released record formats. A = double: raw values, or the released formats if `quantised`.
 template <typename A>
 CacheLayout make_cache_layout(const ModelConfig& config, bool quantised);

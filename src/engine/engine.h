@@ -124,6 +124,8 @@ struct EngineStats {
   int64_t store_warm_blocks = 0, store_warm_windows = 0;  // brought in before the start
   int64_t store_lost_tokens = 0;  // were promised and did not come: computed after all
   int64_t store_stall_ns = 0;     // loads were under way and nothing was executed
+  // Steps that began before their load had ended; of these, thrown away as it ended short; waited inside.
+  int64_t store_early_steps = 0, store_lost_steps = 0, store_step_wait_ns = 0;
   SpeculationStats speculation;
   int64_t steps = 0, prefill_rows = 0, decode_rows = 0, decoder_rows = 0;
   int64_t forward_ns = 0, draft_ns = 0, sample_ns = 0, schedule_ns = 0;

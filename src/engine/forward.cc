@@ -113,7 +113,7 @@ RowSet make_rows(const std::vector<RowSpan>& spans) {
              fmt::format("row span [{}, {}) of a sequence of length {} with {} tokens", s.begin, s.end,
                          s.sequence == nullptr ? -1 : s.sequence->length,
                          s.sequence == nullptr ? 0 : s.sequence->tokens.size()));
-    rows.spans.push_back({s.sequence, s.begin, s.end, rows.size(), &s.captures});
+    rows.spans.push_back({s.sequence, s.begin, s.end, rows.size(), &s.captures, s.gate});
     for (const SnapshotCapture& x : s.captures) {
       DI_CHECK(x.into != nullptr && x.boundary > s.begin && x.boundary <= s.end, "snapshot outside its span");
       x.into->boundary = x.boundary;
@@ -291,7 +291,7 @@ RowSet Forward<A>::Impl::compact_to_decoder(const RowSet& rows, std::vector<int6
   int64_t width = c.hc_input_width(), m = c.hc_mult;
   for (const SpanRows& s : rows.spans) {
     int64_t begin = std::clamp(s.sequence->decoder_floor, s.begin, s.end);
-    out.spans.push_back({s.sequence, begin, s.end, out.size(), nullptr});
+    out.spans.push_back({s.sequence, begin, s.end, out.size(), nullptr, s.gate});
     for (int64_t p = begin; p < s.end; ++p) {
       int64_t from = s.row0 + (p - s.begin), to = out.size();
       kept->push_back(from);

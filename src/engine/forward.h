@@ -30,6 +30,8 @@ struct SnapshotCapture {
   WindowSnapshot* into = nullptr;
 };
 
+class LoadGate;
+
 // Consecutive rows [begin, end) of one sequence. REQUIRES begin == sequence->length (or, when re-running kept
 // rows, below it with the needed windows still in the rings), end <= tokens.size(), and reserve(end) done.
 struct RowSpan {
@@ -37,6 +39,7 @@ struct RowSpan {
   int64_t begin = 0, end = 0;
   int64_t logits_from = -1;  // rows at or after it get logits; -1: none. Rows below decoder_floor never do.
   std::vector<SnapshotCapture> captures = {};
+  LoadGate* gate = nullptr;  // asked before a layer reads what may not be in the blocks yet; null: all is
 };
 
 template <typename A>

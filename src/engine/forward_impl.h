@@ -24,6 +24,7 @@ struct SpanRows {
   int64_t begin = 0, end = 0;  // positions
   int64_t row0 = 0;            // first row of the span in the set
   const std::vector<SnapshotCapture>* captures = nullptr;
+  LoadGate* gate = nullptr;
 };
 struct RowSet {
   std::vector<SpanRows> spans;
@@ -178,6 +179,7 @@ struct Forward<A>::Impl {
 
   // attention.cc
   void attention(int l, const RowSet& rows, ForwardTrace<A>* trace);
+  void await_source(int source, const RowSet& rows);
   // u -> qr, q (rotated), window records; with it the compressor's and the indexer's products, which read the
   // same input.
   void project_queries(const BlockWeights& b, int64_t T, const std::vector<A>& cos, const std::vector<A>& sin,

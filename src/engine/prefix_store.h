@@ -1,8 +1,8 @@
 // What the engine asks of a persistent store of prefixes; a store implements it, the engine owns the words.
 // Nothing here waits, but for read_now() at start-up: a match is metadata, loads and writes go on beside the
 // steps. What a store hands out has been checked against its key; what it cannot hand out is computed.
-// Source: serving specification 2.5, 7.3, 7.7. Threads: match() from the caller of submit(), the rest from
-// the loop thread; `done` from any thread.
+// Source: serving specification 2.5, 7.3, 7.7. Threads: match() from the caller of submit(), give_up() from
+// any, the rest from the loop thread; `first` and `done` from any thread.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,11 @@ struct StoreLoad {
   bool window = false;
   policy::BlockKey window_key;
   std::span<uint8_t> window_bytes;
+  // The first `split` bytes of every block are what the first layers read, and are wanted, with the window,
+  // before the rest of any; 0: they are not wanted apart. `first`: at most once, before `done`: they are in
+  // place, and the rest is predicted to take so long. A store may leave it out.
+  int64_t split = 0;
+  std::function<void(int64_t rest_ns)> first;
   // Once: how many leading blocks are in place, and whether the window is. Nothing is written afterwards.
   std::function<void(int64_t blocks, bool window)> done;
 };
@@ -51,6 +56,7 @@ struct StoreWrite {
   bool first = false;            // no block before it
   bool window = false;
   int64_t index = 0;  // of the block in its prefix
+  int64_t split = 0;  // as a load will want it; 0: in one part
   StoreWish wish;
 };
 

@@ -38,9 +38,10 @@ struct StepRunner::Sequence {
   SamplingParams sampling;               // with the choice's own seed
   std::unique_ptr<SequenceState> state;  // null while it is preempted
   policy::StateOrigin window_from = policy::StateOrigin::kCold;
-  bool entered = false;         // the window its rows continue from is in place
-  std::vector<int32_t> tokens;  // while it has no state
-  TokenHistory history;         // when penalties count
+  std::shared_ptr<LoadGate> gate;  // of a load that may not have ended
+  bool entered = false;            // the window its rows continue from is in place
+  std::vector<int32_t> tokens;     // while it has no state
+  TokenHistory history;            // when penalties count
   bool counts = false;
   std::unique_ptr<TokenConstraint> constraint;  // has taken every token produced
   int64_t produced = 0;

@@ -29,6 +29,9 @@ struct ServingLoop::Choice {
   };
   std::vector<Window> windows;
   int64_t asked_blocks = 0, shared_tokens = 0;  // of the load under way
+  std::shared_ptr<LoadGate> gate;               // likewise
+  bool window_placed = false;                   // likewise: it was there before the end
+  bool comes_back = false;                      // its first step was lost: its hit is decided again
 };
 
 // A request with at least one answer to come.

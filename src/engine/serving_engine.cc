@@ -32,7 +32,7 @@ struct InspectCommand {
   const std::function<std::vector<policy::Event>(const policy::SchedulerState&)>* look = nullptr;
   std::promise<void>* done = nullptr;
 };
-using Command = std::variant<Submission, CancelCommand, DrainCommand, InspectCommand, Loaded>;
+using Command = std::variant<Submission, CancelCommand, DrainCommand, InspectCommand, FirstLoaded, Loaded>;
 
 // Time during which a step was being executed, readable while one is.
 class BusyClock {
@@ -82,17 +82,26 @@ class ServingEngineImpl final : public ServingEngine {
       b.store = p_.config.store;
       b.arena = p_.arena.get();
       b.block_bytes = p_.model->layout().block_bytes;
-      b.block_tokens = p_.model->layout().block_tokens;
+      const CacheLayout& layout = p_.model->layout();
+      b.block_tokens = layout.block_tokens;
+      b.split = split_block(layout, p_.config.store_split_bytes);
       b.make_window = [this] { return make_window_snapshot(p_.model->config(), p_.model->layout()); };
       b.window = [this](policy::SnapshotId id) -> const WindowSnapshot& { return runner_.window(id); };
       mailbox_ = std::make_shared<Mailbox>();
       mailbox_->engine = this;
+      b.first_arrived = [box = mailbox_](FirstLoaded f) {
+        std::lock_guard lock(box->mutex);
+        if (box->engine != nullptr) box->engine->send(std::move(f));
+      };
       b.arrived = [box = mailbox_](Loaded l) {
         std::lock_guard lock(box->mutex);
         if (box->engine != nullptr) box->engine->send(std::move(l));
       };
+      // Layers take about the same time each.
+      double rest_share = static_cast<double>(layout.sources[static_cast<size_t>(b.split.sources)].layer) /
+                          static_cast<double>(p_.model->config().num_hidden_layers);
       bridge_ = std::make_unique<StoreBridge>(std::move(b));
-      loop_.use_store(bridge_.get(), p_.config.store_late);
+      loop_.use_store(bridge_.get(), p_.config.store_late, rest_share);
       if (p_.config.store_warm_ns > 0)
         loop_.warm(bridge_->warm_up(loop_.state().cache, p_.config.store_warm_ns));
     }
@@ -314,6 +323,8 @@ void ServingEngineImpl::obey(Command* command, int64_t now) {
     }
   } else if (auto* d = std::get_if<DrainCommand>(command)) {
     loop_.drain(d->deadline_ns);
+  } else if (auto* f = std::get_if<FirstLoaded>(command)) {
+    loop_.first_loaded(std::move(*f), now);
   } else if (auto* l = std::get_if<Loaded>(command)) {
     loop_.loaded(std::move(*l), now);
   } else {
@@ -389,8 +400,17 @@ void ServingEngineImpl::run_loop() {
   std::vector<StepOutcome> outcomes;
   while (take_inbox(&commands, &outcomes)) {
     int64_t now = p_.clock(), busy_from = busy_.read(now);
+    // A load's end was sent before the end of the step that waited for it, and is told before.
+    auto of_store = [](const Command& c) {
+      return std::holds_alternative<FirstLoaded>(c) || std::holds_alternative<Loaded>(c);
+    };
+    for (Command& c : commands) {
+      if (of_store(c)) obey(&c, now);
+    }
     for (StepOutcome& o : outcomes) loop_.finish(std::move(o), now);
-    for (Command& c : commands) obey(&c, now);
+    for (Command& c : commands) {
+      if (!of_store(c)) obey(&c, now);
+    }
     outcomes.clear();
     commands.clear();
     post_orders(now);

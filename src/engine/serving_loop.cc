@@ -271,6 +271,7 @@ void ServingLoop::finish(StepOutcome outcome, int64_t now_ns) {
   totals_.decode_rows += outcome.decode_rows;
   totals_.decoder_rows += outcome.decoder_rows;
   totals_.wasted_tokens += outcome.dropped_rows;
+  totals_.store_step_wait_ns += outcome.load_wait_ns;
   totals_.forward_ns += outcome.forward_ns;
   totals_.draft_ns += outcome.draft_ns;
   totals_.sample_ns += outcome.sample_ns;
@@ -314,7 +315,7 @@ void ServingLoop::adopt(const policy::StepPlan& plan, int64_t now_ns, StepOrder*
     if (auto it = choices_.find(p.seq); it != choices_.end()) ++it->second->usage.preemptions;
   }
   for (const policy::Admission& a : plan.admit) {
-    AdmitOrder admit{a.seq, a.shared, nullptr};
+    AdmitOrder admit{a.seq, a.shared, nullptr, nullptr};
     admit.blocks.insert(admit.blocks.end(), a.load.begin(), a.load.end());
     Choice* c = choices_.at(a.seq).get();
     if (!c->admitted) {
@@ -335,7 +336,10 @@ void ServingLoop::adopt(const policy::StepPlan& plan, int64_t now_ns, StepOrder*
       fresh->cancelled = c->cancelled;
       admit.fresh = std::move(fresh);
       // Who waits for the store learns there what its hit really was.
-      if (a.loads()) begin_load(c, a);
+      if (a.loads()) {
+        begin_load(c, a);
+        admit.gate = c->gate;
+      }
       if (!a.loads() && s.offer != nullptr && c->index == 0) {
         int64_t cap =
             policy::boundary_below(state_, c->usage.prompt_tokens - state_.config.replay.cap_tokens());
@@ -347,6 +351,11 @@ void ServingLoop::adopt(const policy::StepPlan& plan, int64_t now_ns, StepOrder*
         c->live->submission.offer.reset();
       }
       if (!s.request->prompt_logprobs && !a.loads()) start(c);
+    }
+    if (c->comes_back) {
+      c->comes_back = false;
+      count_store_hit(c, a.hit.start_tokens, policy::at(state_, a.slot).replayed);
+      start(c);
     }
     order->admit.push_back(std::move(admit));
   }
@@ -388,8 +397,10 @@ int64_t ServingLoop::next_wake_ns(int64_t now_ns) const {
   }
   if (holding && in_flight() < state_.config.max_in_flight) wake = std::min(wake, plan_from_ns_);
   // Work that neither runs nor could be planned depends on something outside: look again now and then.
-  constexpr int64_t kRetryNs = 10'000'000;
-  if (state_.in_flight.empty() && !choices_.empty()) wake = std::min(wake, now_ns + kRetryNs);
+  constexpr int64_t kRetryNs = 10'000'000, kLoadNs = 1'000'000;
+  bool loads = bridge_ != nullptr && bridge_->loading();
+  if (state_.in_flight.empty() && !choices_.empty())
+    wake = std::min(wake, now_ns + (loads ? kLoadNs : kRetryNs));
   return wake;
 }
 
@@ -405,6 +416,8 @@ EngineStats ServingLoop::stats() const {
   s.evicted_snapshots = c.evicted_snapshots;
   s.stalls = c.stalls;
   s.floors_lost = c.floors_lost;
+  s.store_early_steps = c.early_runs;
+  s.store_lost_steps = c.lost_runs;
   s.running = static_cast<int64_t>(state_.running.size());
   s.waiting = static_cast<int64_t>(state_.waiting_by_age.size()) + held_;
   const policy::CacheState& cache = state_.cache;

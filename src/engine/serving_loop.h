@@ -42,10 +42,13 @@ class ServingLoop {
   void happen(const policy::Event& event);
   // With a store: loads are begun and what is computed is offered through it. `late`: offered when a choice
   // ends, else as it is completed. The bridge outlives this object.
-  void use_store(StoreBridge* bridge, bool late) {
+  // rest_share: of a step's time, what passes before it needs what comes last (policy::StoreReady).
+  void use_store(StoreBridge* bridge, bool late, double rest_share) {
     bridge_ = bridge;
     write_late_ = late;
+    rest_share_ = rest_share;
   }
+  void first_loaded(FirstLoaded first, int64_t now_ns);
   void loaded(Loaded loaded, int64_t now_ns);
   void warm(WarmStart start);
 
@@ -73,6 +76,7 @@ class ServingLoop {
   void take_outcome(const policy::RowRun& run, RunOutcome* out, int64_t now_ns);
   void count_finish(Finish finish);
   void begin_load(Choice* choice, const policy::Admission& admission);
+  void count_store_hit(Choice* choice, int64_t start_tokens, bool replayed);
   void count_stall(int64_t now_ns);
   void note_windows(Choice* choice, const policy::RowRun& run);
   void take_keys(const policy::StepFinished& finished);
@@ -89,6 +93,7 @@ class ServingLoop {
   std::vector<WindowOrder> windows_;                          // likewise
   StoreBridge* bridge_ = nullptr;
   bool write_late_ = false;
+  double rest_share_ = 0;
   int64_t stalled_since_ns_ = 0;  // loads are under way and nothing is executed; 0: not so
   std::vector<EngineEvent> events_;
   uint64_t last_seq_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/serving_choice.h"
+#include "policy/store_restore.h"
 
 namespace deepinfer {
 
@@ -19,10 +20,18 @@ void ServingLoop::begin_load(Choice* c, const policy::Admission& a) {
   if (a.load_window != policy::kNoSnapshot)
     w.window_key = s.keys[static_cast<size_t>(a.hit.start_tokens / policy::window(state_) - 1)];
   c->asked_blocks = static_cast<int64_t>(a.load.size());
+  policy::SplitQuery q;
+  q.fetch_ns = static_cast<double>(c->asked_blocks * s.offer->ns_per_block);
+  q.rest_part = bridge_->rest_part();
+  q.step_ns =
+      policy::rows_cost_ns(state_.fit.model, c->usage.prompt_tokens - a.hit.start_tokens, a.hit.start_tokens);
+  q.needed_share = rest_share_;
+  q.alone = !bridge_->loading();
+  w.split = policy::decide_split(q);
   c->shared_tokens = static_cast<int64_t>(a.shared.size()) * policy::window(state_);
   ++totals_.store_loads;
   c->live->submission.offer.reset();
-  bridge_->load(std::move(w));
+  c->gate = bridge_->load(std::move(w));
 }
 
 void ServingLoop::warm(WarmStart start) {
@@ -39,27 +48,45 @@ void ServingLoop::count_stall(int64_t now_ns) {
   stalled_since_ns_ = bridge_->loading() && state_.in_flight.empty() ? now_ns : 0;
 }
 
+void ServingLoop::first_loaded(FirstLoaded f, int64_t now_ns) {
+  auto it = choices_.find(f.seq);
+  if (it == choices_.end()) return;
+  happen(policy::StoreReady{f.seq, f.window != nullptr, now_ns + f.rest_ns, rest_share_});
+  if (!policy::at(state_, state_.by_seq.at(f.seq)).early || f.window == nullptr) return;
+  it->second->window_placed = true;
+  windows_.push_back({f.slot, std::move(f.window)});
+}
+
+// What of a prompt was there when its rows began.
+void ServingLoop::count_store_hit(Choice* c, int64_t start_tokens, bool replayed) {
+  c->usage.cached_tokens = start_tokens;
+  c->usage.store_tokens = std::max<int64_t>(0, start_tokens - c->shared_tokens);
+  totals_.store_tokens += c->usage.store_tokens;
+  totals_.replayed_hits += (replayed ? 1 : 0) - (c->usage.replayed_window ? 1 : 0);
+  c->usage.replayed_window = replayed;
+  if (c->index == 0) c->live->approximate = replayed;
+}
+
 void ServingLoop::loaded(Loaded l, int64_t now_ns) {
   count_stall(now_ns);
   bridge_->arrived(l.seq);
   bool whole_window = l.slot == policy::kNoSnapshot || l.window != nullptr;
   auto it = choices_.find(l.seq);
-  if (it != choices_.end() && l.window != nullptr) windows_.push_back({l.slot, l.window});
+  bool place = it != choices_.end() && !it->second->window_placed;
+  if (place && l.window != nullptr) windows_.push_back({l.slot, l.window});
   happen(policy::StoreResult{l.seq, l.blocks, l.window != nullptr});
   totals_.store_blocks += l.blocks;
   totals_.store_windows += l.window != nullptr ? 1 : 0;
   if (it == choices_.end()) return;
   Choice* c = it->second.get();
+  c->gate = nullptr;
   totals_.store_short_loads += l.blocks < c->asked_blocks || !whole_window ? 1 : 0;
   totals_.store_lost_tokens += (c->asked_blocks - l.blocks) * policy::window(state_);
   const policy::Request& r = policy::at(state_, state_.by_seq.at(l.seq));
-  c->usage.cached_tokens = r.computed_tokens;
-  c->usage.store_tokens = std::max<int64_t>(0, r.computed_tokens - c->shared_tokens);
-  totals_.store_tokens += c->usage.store_tokens;
-  bool was_replayed = c->usage.replayed_window;
-  c->usage.replayed_window = r.replayed;
-  totals_.replayed_hits += (r.replayed ? 1 : 0) - (was_replayed ? 1 : 0);
-  if (c->index == 0) c->live->approximate = r.replayed;
+  // A step that began early is lost; what its hit was is decided when it comes back.
+  c->comes_back = r.phase == policy::Phase::kPreempting;
+  if (c->comes_back) return;
+  count_store_hit(c, r.computed_tokens, r.replayed);
   if (!c->live->submission.request->prompt_logprobs) start(c);
 }
 

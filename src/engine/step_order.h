@@ -9,6 +9,7 @@
 
 #include "base/sha256.h"
 #include "engine/engine.h"
+#include "engine/load_gate.h"
 #include "policy/scheduler_types.h"
 
 namespace deepinfer {
@@ -28,6 +29,7 @@ struct AdmitOrder {
   policy::SeqId seq{};
   std::vector<policy::BlockId> blocks;       // the head of its table, in order
   std::shared_ptr<const NewSequence> fresh;  // null: it comes back after a preemption
+  std::shared_ptr<LoadGate> gate;            // of the load of some of the blocks; null: they are all there
 };
 
 // A window that came from outside, for a slot that nobody else uses now.
@@ -65,6 +67,7 @@ struct StepOutcome {
   int64_t begin_ns = 0, end_ns = 0;
   int64_t forward_ns = 0, draft_ns = 0, sample_ns = 0;
   int64_t prefill_rows = 0, decode_rows = 0, decoder_rows = 0, dropped_rows = 0;
+  int64_t load_wait_ns = 0;      // inside the step, for loads
   SpeculationStats speculation;  // after the step
 };
 

@@ -33,6 +33,7 @@ void StepRunner::suspend(Sequence* s) {
   s->tokens = std::move(s->state->tokens);
   spare_.push_back(std::move(s->state));
   s->entered = false;
+  s->gate = nullptr;
   if (s->produced == 0) s->prompt_logprobs.clear();  // its rows run again
 }
 
@@ -68,6 +69,7 @@ void StepRunner::settle(const StepOrder& order) {
                      : a.blocks.empty() ? policy::StateOrigin::kCold
                                         : policy::StateOrigin::kHit;
     for (policy::BlockId id : a.blocks) s->state->blocks.push_back(raw(id));
+    s->gate = a.gate;
   }
 }
 
@@ -122,6 +124,12 @@ bool StepRunner::prepare(const StepOrder& order, const policy::RowRun& run, Work
     out->irregular = true;
     return false;
   }
+  if (!run.loading) s->gate = nullptr;
+  DI_CHECK(!run.loading || s->gate != nullptr, "rows of a load without its gate");
+  if (run.loading && s->gate->lost()) {
+    lose(s, work->outcome, out);
+    return false;
+  }
   work->s = s;
   enter(s, order, run);
   if (run.prefill) {
@@ -130,6 +138,30 @@ bool StepRunner::prepare(const StepOrder& order, const policy::RowRun& run, Work
     prepare_decode(work);
   }
   return true;
+}
+
+// Its load ended short: as if it had not run. It comes back with what did arrive.
+void StepRunner::lose(Sequence* s, RunOutcome* outcome, StepOutcome* out) {
+  outcome->result.lost = true;
+  out->irregular = true;
+  suspend(s);
+}
+
+// After the rows: which of them waited for a load that did not come.
+void StepRunner::settle_loads(std::vector<Work>* works, StepOutcome* out) {
+  for (Work& work : *works) {
+    std::shared_ptr<LoadGate> gate = work.s->gate;
+    if (gate == nullptr) continue;
+    bool whole = gate->whole();
+    out->load_wait_ns += gate->waited_ns();
+    // Time of waiting is none of the rows'.
+    out->irregular = out->irregular || gate->waited_ns() > 0;
+    if (whole) {
+      work.s->gate = nullptr;
+    } else {
+      lose(work.s, work.outcome, out);
+    }
+  }
 }
 
 void StepRunner::prepare_prefill(const policy::RowRun& run, Work* work, StepOutcome* out) {
@@ -152,6 +184,7 @@ void StepRunner::prepare_prefill(const policy::RowRun& run, Work* work, StepOutc
     logits_from = begin;
   }
   work->rows = {s->state.get(), begin, end, logits_from};
+  work->rows.gate = s->gate.get();
   capture(run, begin, end, &work->rows);
 }
 
@@ -191,6 +224,7 @@ StepOutcome StepRunner::execute(const StepOrder& order) {
   }
   int64_t t0 = options_.now_ns();
   ForwardResult<float> logits = model_->run(spans);
+  settle_loads(&works, &out);
   int64_t t1 = options_.now_ns();
   for (size_t i = logits.rows.size(); i-- > 0;) {
     Work& work = works[static_cast<size_t>(logits.rows[i].span)];
@@ -199,7 +233,8 @@ StepOutcome StepRunner::execute(const StepOrder& order) {
   }
   std::vector<std::vector<float>> scratch(static_cast<size_t>(pool_->threads()));
   pool_->run(static_cast<int64_t>(works.size()), [&](int64_t i, int worker) {
-    conclude(logits, &works[static_cast<size_t>(i)], &scratch[static_cast<size_t>(worker)]);
+    if (!works[static_cast<size_t>(i)].outcome->result.lost)
+      conclude(logits, &works[static_cast<size_t>(i)], &scratch[static_cast<size_t>(worker)]);
   });
   out.end_ns = options_.now_ns();
   out.forward_ns = t1 - t0;

@@ -49,6 +49,8 @@ class StepRunner {
   bool prepare(const StepOrder& order, const policy::RowRun& run, Work* work, StepOutcome* out);
   void enter(Sequence* s, const StepOrder& order, const policy::RowRun& run);
   void prepare_decode(Work* work);
+  void lose(Sequence* s, RunOutcome* outcome, StepOutcome* out);
+  void settle_loads(std::vector<Work>* works, StepOutcome* out);
   void guess(std::vector<Work>* works, StepOutcome* out);
   void draft(const std::vector<Work*>& askers, StepOutcome* out);
   void own_guesses(const std::vector<int32_t>& known, std::vector<int32_t>* drafts);

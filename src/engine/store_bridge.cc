@@ -5,29 +5,63 @@
 
 namespace deepinfer {
 
-void StoreBridge::load(LoadWanted w) {
+namespace {
+
+// A window on its way: its bytes, and the slot they are decoded into once they are there.
+struct ComingWindow {
+  std::vector<uint8_t> bytes;
+  std::shared_ptr<WindowSnapshot> slot;
+  bool decoded = false, sound = false;
+
+  std::shared_ptr<WindowSnapshot> take(int64_t boundary) {
+    if (!decoded) sound = decode_window(bytes, boundary, slot.get()).ok();
+    decoded = true;
+    return sound ? slot : nullptr;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<LoadGate> StoreBridge::load(LoadWanted w) {
   StoreLoad l;
   l.offer = std::move(w.offer);
   l.keys = std::move(w.keys);
   for (policy::BlockId id : w.blocks)
     l.blocks.emplace_back(p_.arena->data(raw(id)), static_cast<size_t>(p_.block_bytes));
-  auto slot = std::make_shared<WindowSnapshot>();
-  auto bytes = std::make_shared<std::vector<uint8_t>>();
+  auto window = std::make_shared<ComingWindow>();
   l.window = w.window != policy::kNoSnapshot;
   if (l.window) {
-    *slot = p_.make_window();
-    bytes->resize(static_cast<size_t>(window_record_bytes(*slot)));
+    window->slot = std::make_shared<WindowSnapshot>(p_.make_window());
+    window->bytes.resize(static_cast<size_t>(window_record_bytes(*window->slot)));
     l.window_key = w.window_key;
-    l.window_bytes = *bytes;
+    l.window_bytes = window->bytes;
   }
-  l.done = [seq = w.seq, id = w.window, boundary = w.boundary, slot, bytes, arrived = p_.arrived](
-               int64_t blocks, bool window) {
+  std::shared_ptr<LoadGate> gate;
+  if (w.split && p_.split.bytes > 0 && !l.blocks.empty()) {
+    gate = std::make_shared<LoadGate>(l.blocks, p_.split.bytes, p_.split.sources);
+    l.split = p_.split.bytes;
+    l.first = [w = FirstLoaded{w.seq, w.window, nullptr, 0}, boundary = w.boundary, window, gate,
+               say = p_.first_arrived](int64_t rest_ns) mutable {
+      if (w.slot != policy::kNoSnapshot) w.window = window->take(boundary);
+      w.rest_ns = rest_ns;
+      gate->first(rest_ns);
+      say(std::move(w));
+    };
+  }
+  l.done = [seq = w.seq, id = w.window, boundary = w.boundary, window, gate, asked = l.blocks.size(),
+            arrived = p_.arrived](int64_t blocks, bool there) {
     Loaded out{seq, blocks, id, nullptr};
-    if (window && decode_window(*bytes, boundary, slot.get()).ok()) out.window = slot;
+    if (there) out.window = window->take(boundary);
+    bool whole =
+        blocks == static_cast<int64_t>(asked) && (id == policy::kNoSnapshot || out.window != nullptr);
     arrived(std::move(out));
+    // The end of a step that waits here comes after the word of the load's.
+    if (gate != nullptr) gate->end(blocks, whole);
   };
   uint64_t number = p_.store->load(std::move(l));
   loads_[raw(w.seq)] = number;
+  if (gate != nullptr) gate->set_give_up([store = p_.store, number] { store->give_up(number); });
+  return gate;
 }
 
 void StoreBridge::give_up(policy::SeqId seq) {
@@ -72,7 +106,9 @@ WarmStart StoreBridge::warm_up(const policy::CacheState& cache, int64_t limit_ns
 
 bool StoreBridge::put_block(const StoreWrite& write, policy::BlockId id) {
   if (!p_.store->wants(write)) return true;
-  return p_.store->put(write, {p_.arena->data(raw(id)), static_cast<size_t>(p_.block_bytes)});
+  StoreWrite w = write;
+  w.split = p_.split.bytes;
+  return p_.store->put(w, {p_.arena->data(raw(id)), static_cast<size_t>(p_.block_bytes)});
 }
 
 bool StoreBridge::put_window(const StoreWrite& write, policy::SnapshotId id) {

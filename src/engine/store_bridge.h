@@ -10,6 +10,8 @@
 #include <optional>
 
 #include "engine/block_pool.h"
+#include "engine/cache_layout.h"
+#include "engine/load_gate.h"
 #include "engine/prefix_store.h"
 #include "engine/sequence.h"
 #include "engine/step_order.h"
@@ -25,6 +27,14 @@ struct LoadWanted {
   policy::SnapshotId window = policy::kNoSnapshot;
   policy::BlockKey window_key;
   int64_t boundary = 0;
+  bool split = false;  // what the first layers read before the rest
+};
+// What the first layers read is there, and the window it was asked for.
+struct FirstLoaded {
+  policy::SeqId seq{};
+  policy::SnapshotId slot = policy::kNoSnapshot;
+  std::shared_ptr<WindowSnapshot> window;
+  int64_t rest_ns = 0;  // until the rest is predicted to be there
 };
 struct Loaded {
   policy::SeqId seq{};
@@ -44,15 +54,23 @@ struct StoreBridgeParts {
   BlockArena* arena = nullptr;
   int64_t block_bytes = 0;  // of a block's content
   int64_t block_tokens = 0;
+  BlockSplit split;
   std::function<WindowSnapshot()> make_window;
   std::function<const WindowSnapshot&(policy::SnapshotId)> window;  // one that a finished step has captured
+  std::function<void(FirstLoaded)> first_arrived;
   std::function<void(Loaded)> arrived;
 };
 
 class StoreBridge {
  public:
   explicit StoreBridge(StoreBridgeParts parts) : p_(std::move(parts)) {}
-  void load(LoadWanted wanted);
+  // Of a block's bytes, what later layers read than those of the first part; 0: it has one part.
+  double rest_part() const {
+    if (p_.split.bytes == 0) return 0;
+    return 1 - static_cast<double>(p_.split.bytes) / static_cast<double>(p_.block_bytes);
+  }
+  // The gate of the load; null where it comes in one part.
+  std::shared_ptr<LoadGate> load(LoadWanted wanted);
   void arrived(policy::SeqId seq) { loads_.erase(raw(seq)); }
   bool loading() const { return !loads_.empty(); }
   void give_up(policy::SeqId seq);

@@ -200,7 +200,7 @@ Planner::Prompt Planner::prompt_of(uint32_t slot) const {
 std::vector<Planner::Prompt> Planner::running_prompts() const {
   std::vector<Prompt> out;
   for (uint32_t slot : s_.running) {
-    bool can = req(slot).phase == Phase::kRunning && in_prefill(req(slot));
+    bool can = may_run(req(slot)) && in_prefill(req(slot));
     if (can && !marked(slot, kEnded | kPreempted | kPlanned)) out.push_back(prompt_of(slot));
   }
   return out;
@@ -245,7 +245,7 @@ void Planner::run_urgent() {
     const Request& r = req(slot);
     if (r.phase == Phase::kWaiting && try_admit(slot)) {
       if (!plan_.admit.back().loads()) run_prompt(&admitted_.back(), left_ns_, false, false);
-    } else if (r.phase == Phase::kRunning && in_prefill(r)) {
+    } else if (may_run(r) && in_prefill(r)) {
       Prompt p = prompt_of(slot);
       run_prompt(&p, left_ns_, false, false);
     }
@@ -357,11 +357,19 @@ int64_t Planner::chunk_rows(const Prompt& p, double time_ns, bool must_progress)
   return std::max(fewer, std::min(rows, std::max<int64_t>(0, before)));
 }
 
+// Whether what is still to come of a load is predicted to be there when a step with these rows needs it. The
+// step may take longer than they do, and begin later: then it comes all the more in time.
+bool Planner::comes_in_time(const Request& r, int64_t begin, int64_t rows) const {
+  double needed = r.early_share * rows_cost_ns(s_.fit.model, rows, begin);
+  return static_cast<double>(r.early_due_ns - q_.now_ns) <= needed;
+}
+
 bool Planner::run_prompt(Prompt* p, double time_ns, bool must_progress, bool whole) {
   const Request& r = req(p->slot);
   if (marked(p->slot, kPlanned)) return false;
   int64_t rows = chunk_rows(*p, time_ns, must_progress);
   if (rows <= 0 || (whole && p->begin + rows < p->end)) return false;
+  if (r.early && !comes_in_time(r, p->begin, rows)) return false;
   // Blocks of a prompt are promised when it is let in; if some were lost all the same, a shorter chunk will
   // do.
   int64_t promised =
@@ -387,6 +395,7 @@ bool Planner::run_prompt(Prompt* p, double time_ns, bool must_progress, bool who
   run.encoder_floor = p->encoder_floor;
   run.decoder_floor = p->decoder_floor;
   run.restore = p->restore;
+  run.loading = r.early;
   double before = left_ns_;
   add_run(run, p->have_blocks);
   short_left_ns_ -= before - left_ns_;

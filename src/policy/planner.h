@@ -52,6 +52,8 @@ class Planner {
   void fill();
   std::vector<Prompt> running_prompts() const;
   Prompt prompt_of(uint32_t slot) const;
+  bool may_run(const Request& r) const { return r.phase == Phase::kRunning || r.early; }
+  bool comes_in_time(const Request& r, int64_t begin, int64_t rows) const;
   bool run_prompt(Prompt* prompt, double time_ns, bool must_progress, bool whole);
   int64_t chunk_rows(const Prompt& prompt, double time_ns, bool must_progress) const;
   void add_run(RowRun run, int64_t upto_tokens);

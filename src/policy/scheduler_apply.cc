@@ -91,6 +91,7 @@ void end_request(State* s, uint32_t slot) {
     leave_running(s, slot);
   }
   if (loading) s->ended_loads.emplace(r.seq, slot);
+  r.early = false;
   if (loading || r.steps_in_flight > 0) {
     r.phase = Phase::kEnding;
     s->promised_blocks -= r.promised_blocks;
@@ -198,6 +199,7 @@ void adopt_admission(State* s, const Admission& a) {
     take(&s->cache, id);
     r.blocks.push_back(id);
   }
+  r.loading_blocks = static_cast<int64_t>(a.load.size());
   r.promised_blocks = a.promised_blocks;
   s->promised_blocks += a.promised_blocks;
   if (!r.admitted_before) r.decoder_floor = a.decoder_floor;
@@ -245,7 +247,12 @@ void adopt_admission(State* s, const Admission& a) {
 
 void adopt_run(State* s, const StepPlan& p, const RowRun& run) {
   Request& r = req(s, run.slot);
-  DI_CHECK(r.seq == run.seq && r.phase == Phase::kRunning, "the plan is not of this state");
+  bool early = r.phase == Phase::kLoading && r.early && run.loading;
+  DI_CHECK(r.seq == run.seq && (early || (r.phase == Phase::kRunning && !run.loading)),
+           "the plan is not of this state");
+  // Until the load has ended there is no second one.
+  r.early = false;
+  s->counters.early_runs += early ? 1 : 0;
   for (int32_t i = 0; i < run.block_count; ++i) {
     BlockId id = p.new_blocks[static_cast<size_t>(run.first_block + i)];
     take(&s->cache, id);
@@ -354,16 +361,19 @@ void finish_run(State* s, const RowRun& run, const RowResult& x) {
   if (r.phase == Phase::kEnding) {
     s->counters.wasted_tokens += x.new_tokens;
     settle_snapshot(s, &r, run, false);
-    if (r.steps_in_flight == 0) {
+    if (r.steps_in_flight == 0 && !s->ended_loads.contains(r.seq)) {
       --s->lingering;
       release_blocks(s, &r);
       free_slot(s, run.slot);
     }
     return;
   }
-  DI_CHECK(x.finished || !run.yields || x.new_tokens > 0,
+  DI_CHECK(r.phase != Phase::kLoading, "a load's end is told before that of the step that waited for it");
+  DI_CHECK(!x.lost || (run.loading && r.phase == Phase::kPreempting && x.new_tokens == 0 && !x.finished),
+           "only the run of a load that ended short is lost");
+  DI_CHECK(x.finished || x.lost || !run.yields || x.new_tokens > 0,
            "a row that decides gives a token or ends its request");
-  bool good = !x.failed;
+  bool good = !x.failed && !x.lost;
   if (good) {
     r.computed_tokens += run.prefill ? run.rows : x.new_tokens;
     r.known_tokens += x.new_tokens;
@@ -439,12 +449,33 @@ bool adopt_window(State* s, Request* r) {
   return true;
 }
 
+void on(State* s, const StoreReady& e) {
+  auto it = s->by_seq.find(e.seq);
+  bool loads = it != s->by_seq.end() && req(s, it->second).phase == Phase::kLoading;
+  Request* r = loads ? &req(s, it->second) : nullptr;
+  bool can = loads && !r->early && r->steps_in_flight == 0 && (r->loading == kNoSnapshot || e.window);
+  if (can && r->loading != kNoSnapshot) {
+    // A window that it may not continue from lies at the key: the end of the load sees to that.
+    const BlockKey& key = r->keys[static_cast<size_t>(r->hit.start_tokens / window(*s) - 1)];
+    SnapshotId old = find_snapshot(s->cache, key);
+    can = !(r->exact && old != kNoSnapshot && at(s->cache, old).replayed) && adopt_window(s, r);
+  }
+  if (!can) {
+    ++s->counters.ignored_events;
+    return;
+  }
+  r->early = true;
+  r->early_due_ns = e.due_ns;
+  r->early_share = e.share;
+}
+
 void on(State* s, const StoreResult& e) {
   if (auto ended = s->ended_loads.find(e.seq); ended != s->ended_loads.end()) {
     uint32_t slot = ended->second;
     s->ended_loads.erase(ended);
-    --s->lingering;
     drop_loading(s, &req(s, slot));
+    if (req(s, slot).steps_in_flight > 0) return;  // a step that began early still reads its blocks
+    --s->lingering;
     release_blocks(s, &req(s, slot));
     free_slot(s, slot);
     return;
@@ -455,7 +486,7 @@ void on(State* s, const StoreResult& e) {
     return;
   }
   Request& r = req(s, it->second);
-  int64_t asked = static_cast<int64_t>(r.blocks.size()) - r.published_blocks;
+  int64_t asked = r.loading_blocks;
   int64_t good = std::clamp<int64_t>(e.loaded_blocks, 0, asked);
   int64_t have = r.published_blocks + good;
   for (int64_t i = r.published_blocks; i < have; ++i) {
@@ -465,9 +496,20 @@ void on(State* s, const StoreResult& e) {
   r.published_blocks = have;
   s->counters.loaded_blocks += good;
   r.publish_from = have * window(*s);
-  bool whole = good == asked;
+  bool whole = good == asked, began = r.steps_in_flight > 0;
+  r.early = false;
   if (whole && r.loading != kNoSnapshot) whole = e.window && adopt_window(s, &r);
   drop_loading(s, &r);
+  if (!whole && began) {
+    // Its run is in vain; when that has finished the request comes back, with what did arrive.
+    ++s->counters.lost_runs;
+    leave_running(s, it->second);
+    r.phase = Phase::kPreempting;
+    s->promised_blocks -= r.promised_blocks;
+    r.promised_blocks = 0;
+    ++s->lingering;
+    return;
+  }
   if (!whole) shorten_hit(s, &r, have);
   r.idle_steps = 0;
   r.phase = Phase::kRunning;

@@ -173,6 +173,7 @@ std::string run_text(const RowRun& r, const std::string& seq) {
   if (r.yields && r.prefill) out += " yields";
   if (r.block_count > 0) out += fmt::format(" blocks+{}", r.block_count);
   if (r.restore != kNoSnapshot) out += fmt::format(" restore={}", raw(r.restore));
+  if (r.loading) out += " loading";
   if (r.snapshot != kNoSnapshot) out += fmt::format(" snapshot@{}={}", r.snapshot_boundary, raw(r.snapshot));
   if (r.cap_snapshot != kNoSnapshot)
     out += fmt::format(" snapshot@{}={}", r.cap_boundary, raw(r.cap_snapshot));

@@ -84,6 +84,7 @@ struct RowResult {
   int64_t new_tokens = 0;          // tokens decided: accepted drafts and the model's own
   bool finished = false;           // stop token, limit or error: no further rows
   bool failed = false;             // with finished: nothing of this step may be published
+  bool lost = false;               // RowRun::loading, and the load ended short: as if it had not run
   bool snapshot_taken = false;     // the run's snapshots were copied (boundaries reached by committed rows)
   std::vector<BlockKey> new_keys;  // of generated blocks that became full, in order
 };
@@ -97,7 +98,17 @@ struct StepFinished {
 struct Cancelled {
   SeqId seq{};
 };
-// The store finished a load: so many leading blocks arrived whole and verified.
+// Of a load under way the window and what the first layers read of every block are in place. The rest is
+// predicted to be there at due_ns, and is needed when `share` of a step's time has passed: a step that is
+// predicted to get there no sooner may begin, and waits inside if it must.
+struct StoreReady {
+  SeqId seq{};
+  bool window = false;  // the window it was asked for is there too
+  int64_t due_ns = 0;
+  double share = 0;
+};
+// The store finished a load: so many leading blocks arrived whole and verified. Comes before the end of a
+// step that has begun without all of them.
 struct StoreResult {
   SeqId seq{};
   int64_t loaded_blocks = 0;
@@ -170,6 +181,7 @@ struct RowRun {
   SnapshotId cap_snapshot = kNoSnapshot;  // likewise, in prompts
   int64_t cap_boundary = 0;
   SnapshotId restore = kNoSnapshot;  // put this window in place first: it ends at `begin`
+  bool loading = false;              // later layers of its blocks are still coming (StoreReady)
   int64_t encoder_floor = 0;         // window reads of the two halves never go below these; rows at or after
   int64_t decoder_floor = 0;         // decoder_floor run the decoder half
 };
@@ -226,7 +238,7 @@ struct PlanAdopted {
 };
 
 using Event = std::variant<Arrived, PlanAdopted, StepFinished, Cancelled, StoreResult, LeaseTaken,
-                           BlocksFreed, BlocksLost, SnapshotsLost, Tick, Warmed, CostAdopted>;
+                           BlocksFreed, BlocksLost, SnapshotsLost, Tick, Warmed, CostAdopted, StoreReady>;
 
 // ---- state ----
 
@@ -271,12 +283,16 @@ struct Request {
   int64_t decoder_floor = 0, encoder_floor = 0;
   bool replayed = false;  // what it computes follows from an approximated window
   int64_t publish_from = 0;
-  int64_t known_tokens = 0;                // prompt and committed output
-  int64_t computed_tokens = 0;             // committed rows
-  int64_t prefill_end = 0;                 // known_tokens when it was last admitted
-  SnapshotId restoring = kNoSnapshot;      // pinned until its first step has finished
-  bool restore_due = false;                // its next run restores it
-  SnapshotId loading = kNoSnapshot;        // slot the store is filling for it
+  int64_t known_tokens = 0;            // prompt and committed output
+  int64_t computed_tokens = 0;         // committed rows
+  int64_t prefill_end = 0;             // known_tokens when it was last admitted
+  SnapshotId restoring = kNoSnapshot;  // pinned until its first step has finished
+  bool restore_due = false;            // its next run restores it
+  SnapshotId loading = kNoSnapshot;    // slot the store is filling for it
+  int64_t loading_blocks = 0;          // of `blocks`, after the published ones: the store is filling them
+  bool early = false;                  // kLoading: one run may begin (StoreReady)
+  int64_t early_due_ns = 0;
+  double early_share = 0;
   SnapshotId last_snapshot = kNoSnapshot;  // of its output, replaced by the next
   BlockKey last_snapshot_key;
 
@@ -294,6 +310,7 @@ struct Counters {
   int64_t prompt_tokens = 0, hit_tokens = 0, replayed_hits = 0;
   int64_t lost_to_cap = 0, lost_to_rounding = 0, lost_to_snapshot = 0, lost_to_missing_blocks = 0;
   int64_t wasted_tokens = 0, loaded_blocks = 0, loaded_windows = 0, stalls = 0;
+  int64_t early_runs = 0, lost_runs = 0;  // begun before their load had ended; of these, in vain
 };
 
 // Who goes first when blocks are short: priority, then age. Preemption does not change it.

@@ -48,6 +48,10 @@ void apply(RestoreState* s, const RestoreAdopted& adopted) {
   s->pays = adopted.fetch;
 }
 
+bool decide_split(const SplitQuery& q) {
+  return q.alone && q.rest_part > 0 && kSplitCost * q.fetch_ns * q.rest_part <= q.needed_share * q.step_ns;
+}
+
 bool should_probe(const RestoreState& s, const RestoreRules& rules, int64_t now_ns) {
   return (!s.pays || s.late) && now_ns - s.last_measure_ns >= rules.probe_every_ns;
 }

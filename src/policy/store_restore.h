@@ -55,6 +55,19 @@ struct RestoreAdopted {
   bool fetch = false;
 };
 void apply(RestoreState* state, const RestoreAdopted& adopted);
+// Whether a load should bring what the first layers read before the rest, so that a step can begin meanwhile.
+// That takes the disk longer than the same bytes in one go, so it is done only when nobody else waits for the
+// disk and the step is predicted to be long enough for the rest to come in time.
+struct SplitQuery {
+  double fetch_ns = 0;      // of the load in one go, predicted
+  double rest_part = 0;     // of its bytes, that the later layers read
+  double step_ns = 0;       // of the request's first rows, predicted
+  double needed_share = 0;  // of the step's time, that has passed when these layers begin
+  bool alone = true;        // no other load is under way
+};
+inline constexpr double kSplitCost = 1.2;  // times as long as in one go; measured, docs/store.md
+bool decide_split(const SplitQuery& query);
+
 // Whether a small read should be made now to renew the prediction.
 bool should_probe(const RestoreState& state, const RestoreRules& rules, int64_t now_ns);
 

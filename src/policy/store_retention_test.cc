@@ -141,6 +141,19 @@ TEST(Restore, PricesFollowMeasurements) {
   EXPECT_EQ(predicted_ns(s, 0), 0);
 }
 
+TEST(Restore, FirstLayersFirstWhenAStepCanBeginMeanwhile) {
+  // 100 ms of fetching, two fifths of them for the later layers, which are needed in the middle of the step.
+  SplitQuery q{100e6, 0.4, 96e6, 0.5, true};
+  EXPECT_TRUE(decide_split(q));  // 48 ms until they are there, 48 until they are needed
+  q.step_ns = 95e6;
+  EXPECT_FALSE(decide_split(q));
+  q.step_ns = 1e9;
+  EXPECT_TRUE(decide_split(q));
+  q.alone = false;
+  EXPECT_FALSE(decide_split(q));
+  EXPECT_FALSE(decide_split({100e6, 0, 1e9, 0.5, true}));  // blocks that have one part
+}
+
 TEST(Restore, DoesNotFlipNearTheBreakEvenPoint) {
   RestoreRules rules;
   RestoreState s;

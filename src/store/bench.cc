@@ -53,7 +53,8 @@ Result<double> read_raw(const std::vector<Place>& places, int depth) {
     return error(Code::kUnsupported, "io_uring is not allowed here");
   int64_t most = 0, total = 0;
   for (const Place& p : places) most = std::max(most, p.bytes);
-  Buffer memory = make_buffer(most * depth);
+  // In huge pages, as the store's own: in small ones the same device is half as quick.
+  Buffer memory = make_buffer(std::max<int64_t>(int64_t{16} << 20, most * depth));
   iovec all{memory.data.get(), static_cast<size_t>(memory.bytes)};
   bool fixed = io_uring_register_buffers(&ring, &all, 1) == 0;
   std::vector<size_t> idle;
@@ -93,45 +94,111 @@ Result<double> read_raw(const std::vector<Place>& places, int depth) {
   return mb_s(total, ns);
 }
 
-// Two fetches of many objects under way at any time, as restores of two requests are: the raw read's queue
-// never runs dry either.
-double read_store(DirectoryStore* s, const std::vector<Key>& keys, int64_t payload) {
-  constexpr size_t kAtOnce = 128;
-  struct Batch {
-    std::vector<std::vector<uint8_t>> to;
-    std::future<FetchOutcome> end;
-  };
-  // As in a restore the memory is there before.
-  Batch batches[2];
-  for (Batch& b : batches) b.to.assign(kAtOnce, std::vector<uint8_t>(static_cast<size_t>(payload)));
-  int64_t bytes = 0, begun = now_ns();
-  auto wait = [&](Batch* b) {
-    if (b->end.valid()) bytes += static_cast<int64_t>(b->end.get().whole) * record_bytes(payload);
-  };
-  size_t turn = 0;
-  for (size_t from = 0; from < keys.size(); from += kAtOnce, turn ^= 1) {
-    Batch& b = batches[turn];
-    wait(&b);
-    auto end = std::make_shared<std::promise<FetchOutcome>>();
-    b.end = end->get_future();
-    Fetch f;
-    for (size_t i = from; i < std::min(keys.size(), from + kAtOnce); ++i)
-      f.parts.push_back({Kind::kBlock, keys[i], b.to[i - from]});
-    f.done = [end](const FetchOutcome& o) { end->set_value(o); };
-    s->fetch(std::move(f));
-  }
-  for (Batch& b : batches) wait(&b);
-  return mb_s(bytes, now_ns() - begun);
+double median(std::vector<double> v, double at = 0.5) {
+  std::sort(v.begin(), v.end());
+  return v[std::min(v.size() - 1, static_cast<size_t>(at * static_cast<double>(v.size())))];
 }
 
-Status bench_reads(const std::string& dir, const BenchOptions& o, BenchReport* r) {
-  DirectoryOptions d;
-  d.path = dir;
-  if (o.read_depth > 0) d.read_depth = o.read_depth;
-  DI_ASSIGN(std::unique_ptr<DirectoryStore> s, DirectoryStore::open(d));
+// Fetches of the written objects into memory that is there before, as in a restore.
+class StoreReads {
+ public:
+  StoreReads(DirectoryStore* store, const std::vector<Key>* keys, int64_t payload)
+      : store_(store), keys_(keys), payload_(payload) {
+    size_t most = std::max(2 * kAtOnce, std::min(kRestore, keys->size()));
+    to_.assign(most, std::vector<uint8_t>(static_cast<size_t>(payload), 1));
+  }
+  // All of them, two fetches of many under way at any time, as restores of two requests are: the raw read's
+  // queue never runs dry either. Megabytes per second.
+  double all() {
+    std::future<FetchOutcome> ends[2];
+    int64_t begun = now_ns(), bytes = 0;
+    auto wait = [&](std::future<FetchOutcome>* end) {
+      if (end->valid()) bytes += static_cast<int64_t>(end->get().whole) * record_bytes(payload_);
+    };
+    size_t turn = 0;
+    for (size_t from = 0; from < keys_->size(); from += kAtOnce, turn ^= 1) {
+      wait(&ends[turn]);
+      ends[turn] = begin(from, std::min(kAtOnce, keys_->size() - from), turn * kAtOnce, 0);
+    }
+    for (auto& end : ends) wait(&end);
+    return mb_s(bytes, now_ns() - begun);
+  }
+  // One fetch, of as many blocks as a prompt of 131,072 tokens has: milliseconds until the first `split`
+  // bytes of every one were there (split > 0), and all.
+  struct Restore {
+    double first_ms = 0, all_ms = 0;
+  };
+  Restore one(int64_t split) {
+    first_ns_ = 0;
+    FetchOutcome out = begin(0, std::min(kRestore, keys_->size()), 0, split).get();
+    return {static_cast<double>(first_ns_) / 1e6, static_cast<double>(out.ns) / 1e6};
+  }
+
+ private:
+  static constexpr size_t kAtOnce = 128, kRestore = 1024;
+  std::future<FetchOutcome> begin(size_t from, size_t count, size_t slot, int64_t split) {
+    auto end = std::make_shared<std::promise<FetchOutcome>>();
+    Fetch f;
+    f.split = split;
+    for (size_t i = 0; i < count; ++i) f.parts.push_back({Kind::kBlock, (*keys_)[from + i], to_[slot + i]});
+    f.first = [this](int64_t ns) { first_ns_ = ns; };
+    f.done = [end](const FetchOutcome& o) { end->set_value(o); };
+    store_->fetch(std::move(f));
+    return end->get_future();
+  }
+
+  DirectoryStore* store_;
+  const std::vector<Key>* keys_;
+  int64_t payload_, first_ns_ = 0;
+  std::vector<std::vector<uint8_t>> to_;
+};
+
+// Which depth is the raw read's best, and then that read and the store's in turn: shares are of neighbours,
+// so that a disk whose speed wanders does so for both. And one restore, in one part and in two.
+Status compare_reads(const std::vector<Place>& places, StoreReads* reads, const BenchOptions& o,
+                     BenchReport* r) {
+  std::map<int, std::vector<double>> raw;
+  for (int round = 0; round < o.rounds; ++round) {
+    for (int depth : {1, 2, 4, 8, 16, 32, 64}) {
+      DI_ASSIGN(double v, read_raw(places, depth));
+      raw[depth].push_back(v);
+    }
+  }
+  for (auto& [depth, v] : raw) {
+    double m = median(v);
+    r->raw_by_depth.push_back({depth, m});
+    if (m > r->raw_mb_s) r->raw_mb_s = m, r->raw_depth = depth;
+  }
+  std::vector<double> through, best, share, whole, first, split;
+  DI_ASSIGN(double before, read_raw(places, r->raw_depth));
+  for (int i = 0; i < o.pairs; ++i) {
+    double store = reads->all();
+    DI_ASSIGN(double after, read_raw(places, r->raw_depth));
+    through.push_back(store);
+    best.push_back(after);
+    share.push_back(store / ((before + after) / 2));
+    before = after;
+    for (bool two : {i % 2 == 0, i % 2 != 0}) {
+      StoreReads::Restore x = reads->one(two ? o.split_bytes : 0);
+      (two ? split : whole).push_back(x.all_ms);
+      if (two) first.push_back(x.first_ms);
+    }
+  }
+  r->raw_mb_s = median(best);
+  r->read_mb_s = median(through);
+  r->read_share_of_raw = median(share);
+  r->read_share_low = median(share, 0.25);
+  r->read_share_high = median(share, 0.75);
+  r->restore_whole_ms = median(whole);
+  r->restore_first_ms = median(first);
+  r->restore_split_ms = median(split);
+  return {};
+}
+
+// The bytes every reader reads, written through the store.
+Result<std::vector<Key>> write_objects(DirectoryStore* s, const BenchOptions& o) {
   std::vector<uint8_t> payload(static_cast<size_t>(o.payload_bytes));
   std::vector<Key> keys;
-  int64_t begun = now_ns();
   for (int64_t i = 0; i < o.objects; ++i) {
     for (size_t b = 0; b < payload.size(); b += 64)
       payload[b] = static_cast<uint8_t>(static_cast<size_t>(i) + b);
@@ -139,6 +206,7 @@ Status bench_reads(const std::string& dir, const BenchOptions& o, BenchReport* r
     m.key = bench_key(static_cast<uint64_t>(i) / 64, static_cast<uint64_t>(i) % 64);
     m.first = true;
     m.payload_bytes = o.payload_bytes;
+    m.split = o.split_bytes;
     for (;;) {
       Result<Ticket> t = s->begin({m});
       if (t.ok()) {
@@ -152,6 +220,16 @@ Status bench_reads(const std::string& dir, const BenchOptions& o, BenchReport* r
     keys.push_back(m.key);
   }
   s->flush();
+  return keys;
+}
+
+Status bench_reads(const std::string& dir, const BenchOptions& o, BenchReport* r) {
+  DirectoryOptions d;
+  d.path = dir;
+  if (o.read_depth > 0) d.read_depth = o.read_depth;
+  DI_ASSIGN(std::unique_ptr<DirectoryStore> s, DirectoryStore::open(d));
+  int64_t begun = now_ns();
+  DI_ASSIGN(std::vector<Key> keys, write_objects(s.get(), o));
   r->put_mb_s = mb_s(o.objects * record_bytes(o.payload_bytes), now_ns() - begun);
   std::map<Key, Place> place;
   for (const ListedObject& x : s->list(SIZE_MAX)) {
@@ -160,59 +238,87 @@ Status bench_reads(const std::string& dir, const BenchOptions& o, BenchReport* r
   }
   std::vector<Place> places;
   for (const Key& k : keys) places.push_back(place[k]);
-  std::map<int, std::vector<double>> raw;
-  std::vector<double> through;
-  for (int round = 0; round < o.rounds; ++round) {
-    for (int depth : {1, 2, 4, 8, 16, 32, 64}) {
-      DI_ASSIGN(double v, read_raw(places, depth));
-      raw[depth].push_back(v);
-      // In turn with every depth, so that a disk whose speed wanders does so for both.
-      through.push_back(read_store(s.get(), keys, o.payload_bytes));
-    }
-  }
-  auto median = [](std::vector<double> v) {
-    std::sort(v.begin(), v.end());
-    return v[v.size() / 2];
-  };
-  for (auto& [depth, v] : raw) {
-    double m = median(v);
-    r->raw_by_depth.push_back({depth, m});
-    if (m > r->raw_mb_s) r->raw_mb_s = m, r->raw_depth = depth;
-  }
-  r->read_mb_s = median(through);
-  r->read_share_of_raw = r->read_mb_s / r->raw_mb_s;
+  StoreReads reads(s.get(), &keys, o.payload_bytes);
+  DI_TRY(compare_reads(places, &reads, o, r));
   r->uring = s->gauges().uring;
   r->direct = s->gauges().direct;
   return {};
 }
 
-// A manifest of a million entries, in an order that has nothing to do with the prefixes: what a match costs
-// at its worst. No payload is needed for that.
-Status bench_index(const std::string& dir, const BenchOptions& o, BenchReport* r) {
-  DI_TRY(check_store_directory(dir, true));
-  std::string where = dir + "/" + generation_name(1);
-  DI_TRY(make_directory(where, true));
-  DI_ASSIGN(File f, open_file(where + "/manifest", OpenMode::kCreate));
-  int64_t chains = o.index_objects / o.chain;
+// Writes a manifest piece by piece.
+class ManifestOut {
+ public:
+  explicit ManifestOut(File file) : file_(std::move(file)) {}
+  Status add(ManifestEntry e) {
+    e.sequence = sequence_++;
+    e.target = e.generation = 1;
+    bytes_.resize(bytes_.size() + static_cast<size_t>(kManifestEntryBytes));
+    encode(e, std::span(bytes_).last(static_cast<size_t>(kManifestEntryBytes)));
+    return bytes_.size() < (size_t{16} << 20) ? Status() : flush();
+  }
+  Status flush() {
+    DI_TRY(write_at(file_, bytes_, at_));
+    at_ += static_cast<int64_t>(bytes_.size());
+    bytes_.clear();
+    return {};
+  }
+
+ private:
+  File file_;
+  std::vector<uint8_t> bytes_;
+  int64_t at_ = 0;
+  uint64_t sequence_ = 0;
+};
+
+// A manifest of a million live objects, in an order that has nothing to do with the prefixes: what a match
+// costs at its worst. No payload is needed for that. `churn`: entries per live object; beyond the first these
+// are touches of it, and others that were written and erased, half and half.
+Status write_manifest(const std::string& path, const BenchOptions& o, int64_t chains) {
+  DI_ASSIGN(File f, open_file(path, OpenMode::kCreate));
+  ManifestOut out(std::move(f));
   std::vector<uint32_t> order(static_cast<size_t>(chains * o.chain));
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   std::mt19937_64 random(1);
   std::shuffle(order.begin(), order.end(), random);
-  std::vector<uint8_t> bytes(order.size() * static_cast<size_t>(kManifestEntryBytes));
-  for (size_t i = 0; i < order.size(); ++i) {
+  uint64_t dead = uint64_t{1} << 40;
+  uint32_t page = 0;
+  for (uint32_t n : order) {
     ManifestEntry e;
-    uint64_t n = order[i];
-    e.sequence = i;
     e.key = bench_key(n / static_cast<uint64_t>(o.chain), n % static_cast<uint64_t>(o.chain));
     e.segment = 1;
-    e.page = static_cast<uint32_t>(i);
+    e.page = page++;
     e.payload_bytes = 1000;
     e.depth = static_cast<uint32_t>(n % static_cast<uint64_t>(o.chain));
     e.expires_s = UINT32_MAX;
-    e.target = e.generation = 1;
-    encode(e, std::span(bytes).subspan(i * static_cast<size_t>(kManifestEntryBytes)));
+    DI_TRY(out.add(e));
+    ManifestEntry other = e;
+    for (int64_t more = 1; more < o.churn; ++more) {
+      if (more % 2 == 0) {
+        e.type = EntryType::kTouch;
+        DI_TRY(out.add(e));
+        continue;
+      }
+      // Every second of these ends the one before.
+      bool erase = more % 4 == 3;
+      if (!erase) other.key = bench_key(++dead, 0), other.page = page++;
+      other.type = erase ? EntryType::kErase : EntryType::kCommit;
+      DI_TRY(out.add(other));
+    }
+    if (o.churn % 4 == 2 || o.churn % 4 == 3) {
+      other.type = EntryType::kErase;
+      DI_TRY(out.add(other));
+    }
   }
-  DI_TRY(write_at(f, bytes, 0));
+  return out.flush();
+}
+
+Status bench_index(const std::string& dir, const BenchOptions& o, BenchReport* r) {
+  DI_TRY(check_store_directory(dir, true));
+  std::string where = dir + "/" + generation_name(1);
+  DI_TRY(make_directory(where, true));
+  int64_t chains = o.index_objects / o.chain;
+  DI_TRY(write_manifest(where + "/manifest", o, chains));
+  std::mt19937_64 random(2);
   DirectoryOptions d;
   d.path = dir;
   d.writable = false;
@@ -241,7 +347,8 @@ Status bench_index(const std::string& dir, const BenchOptions& o, BenchReport* r
 }  // namespace
 
 Result<BenchReport> bench_store(const std::string& path, const BenchOptions& o) {
-  if (o.objects < 1 || o.rounds < 1 || o.chain < 1 || o.index_objects < o.chain || o.matches < 100)
+  if (o.objects < 1 || o.rounds < 1 || o.pairs < 1 || o.churn < 1 || o.chain < 1 ||
+      o.index_objects < o.chain || o.matches < 100)
     return error(Code::kInvalidArgument, "the bench needs objects, rounds and at least 100 matches");
   std::string dir = fmt::format("{}/store-bench-{}", path, now_ns());
   std::error_code ec;

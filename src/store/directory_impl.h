@@ -43,17 +43,37 @@ struct OpenTicket {
   int64_t bytes = 0, begun_ns = 0;
 };
 
+// What is read of a record in one go.
+enum class Piece : uint8_t { kWhole, kFirst, kRest };
+
+struct PartState {
+  RecordHeader want;  // what must lie there
+  uint16_t writer = 0;
+  bool split = false;                          // read in two pieces
+  RecordHeader head;                           // as it was read, with the first piece of two
+  bool came_first = false, came_rest = false;  // in place, of two pieces
+  bool first = false, rest = false;            // in place and checked
+  bool counted = false;                        // in FetchState::first_open
+};
+
 struct FetchState {
   std::mutex mutex;
   std::vector<FetchPart> parts;
-  std::vector<uint8_t> good;  // by part
-  size_t wanted = 0;          // leading parts that were asked for
-  size_t open = 0;            // reads that have not ended
-  bool closed = false;        // `done` was called or is about to be
+  std::vector<PartState> states;  // of the leading parts that are there
+  int64_t split = 0;
+  size_t open = 0;        // reads that have not ended
+  size_t first_open = 0;  // parts whose beginning is not in place and checked
+  int writing = 0;        // pieces that are being copied to their places
+  std::condition_variable idle;
+  bool closed = false;      // `done` was called or is about to be
+  bool said_first = false;  // `first` was called or is about to be
   Status why;
   int64_t begun_ns = 0;
   LeaseId lease{};
-  std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+  // Reads of parts from here on need not begin.
+  std::shared_ptr<std::atomic<size_t>> limit = std::make_shared<std::atomic<size_t>>(SIZE_MAX);
+  std::mutex calls;  // `first` and `done` come one after the other
+  std::function<void(int64_t)> first;
   std::function<void(const FetchOutcome&)> done;
 };
 
@@ -124,8 +144,14 @@ class DirectoryStoreImpl final : public DirectoryStore {
 
   // Reads.
   Result<std::shared_ptr<const File>> file_of(uint16_t writer, uint32_t segment);
-  void take_part(const std::shared_ptr<FetchState>& f, size_t i, const RecordHeader& want, Status status,
-                 std::span<const uint8_t> bytes);
+  void find_parts(FetchState* f);  // mutex_ held
+  bool begin_writing(FetchState* f);
+  Status put_piece(FetchState* f, size_t i, Piece piece, std::span<const uint8_t> bytes);
+  Status put_whole(FetchState* f, size_t i, std::span<const uint8_t> bytes);
+  Status put_half(FetchState* f, size_t i, Piece piece, std::span<const uint8_t> bytes);
+  void take_piece(const std::shared_ptr<FetchState>& f, size_t i, Piece piece, Status status,
+                  std::span<const uint8_t> bytes);
+  void say_first(const std::shared_ptr<FetchState>& f);
   void end_fetch(const std::shared_ptr<FetchState>& f);
 
   // Writes (the writer's thread).

@@ -1,4 +1,4 @@
-// The contract's calls: matches, leases, reads, tickets. Writing and house-keeping are in their own files.
+// The contract's calls: matches, leases, tickets. Reads, writing and house-keeping are in their own files.
 #include "store/directory_store.h"
 
 #include <algorithm>
@@ -238,182 +238,6 @@ void DirectoryStoreImpl::invalidate(Kind kind, const Key& key, const std::string
   if (id != kNoEntry) erase(id, ObjectEvent::kInvalidate);
 }
 
-// ---- reads
-
-Result<std::shared_ptr<const File>> DirectoryStoreImpl::file_of(uint16_t writer, uint32_t segment) {
-  std::string path;
-  {
-    std::lock_guard lock(mutex_);
-    path = generations_[writer].path;
-  }
-  std::lock_guard lock(files_mutex_);
-  auto [it, fresh] = files_.try_emplace({writer, segment});
-  if (!fresh) return it->second;
-  Result<File> f = open_file(path + "/" + segment_name(segment),
-                             options_.direct ? OpenMode::kReadDirect : OpenMode::kRead);
-  if (!f.ok()) {
-    files_.erase(it);
-    return f.status();
-  }
-  it->second = std::make_shared<const File>(std::move(f).value());
-  std::shared_ptr<const File> out = it->second;
-  // Descriptors are few: those of the lowest numbers go first, and are opened again when needed.
-  constexpr size_t kMostOpen = 200;
-  if (files_.size() > kMostOpen)
-    files_.erase(files_.begin()->second == out ? std::prev(files_.end()) : files_.begin());
-  return out;
-}
-
-FetchId DirectoryStoreImpl::fetch(Fetch fetch) {
-  auto f = std::make_shared<FetchState>();
-  f->parts = std::move(fetch.parts);
-  f->done = std::move(fetch.done);
-  f->good.resize(f->parts.size());
-  f->begun_ns = deepinfer::now_ns();
-  std::vector<RecordHeader> wants;
-  std::vector<uint16_t> writers;
-  FetchId id{};
-  {
-    std::lock_guard lock(mutex_);
-    id = FetchId(++last_id_);
-    ++counters_.fetches;
-    if (raw(fetch.lease) != 0 && !holds_lease(fetch.lease)) ++counters_.lease_expiries;
-    std::vector<EntryId> entries;
-    for (const FetchPart& part : f->parts) {
-      EntryId e = index_.find(part.key, part.kind);
-      // A lease that ran out is no harm while the object is there: it is leased again for the time of
-      // reading.
-      if (e == kNoEntry || index_.at(e).payload_bytes != part.to.size() ||
-          index_.at(e).expires_s <= policy::store_seconds(clock_)) {
-        f->why = error(Code::kNotFound, "the object is not in the store (any more)");
-        break;
-      }
-      const IndexEntry& x = index_.at(e);
-      lease_entry(e, &entries);
-      RecordHeader h;
-      h.kind = x.kind;
-      h.key = x.key;
-      h.generation = generations_[x.writer].id;
-      h.segment = x.segment;
-      h.page = x.page;
-      h.payload_bytes = x.payload_bytes;
-      wants.push_back(h);
-      writers.push_back(x.writer);
-    }
-    f->lease = new_lease(std::move(entries));
-    f->wanted = f->open = wants.size();
-    fetches_[raw(id)] = f;
-  }
-  std::vector<ReadOp> ops;
-  for (size_t i = 0; i < wants.size(); ++i) {
-    Result<std::shared_ptr<const File>> file = file_of(writers[i], wants[i].segment);
-    if (!file.ok()) {
-      take_part(f, i, wants[i], file.status(), {});
-      continue;
-    }
-    ReadOp op;
-    op.file = *file;
-    op.offset = int64_t{wants[i].page} * kPage;
-    op.bytes = record_bytes(wants[i].payload_bytes);
-    op.cancelled = f->cancelled;
-    op.done = [this, f, i, want = wants[i]](Status s, std::span<const uint8_t> bytes) {
-      take_part(f, i, want, std::move(s), bytes);
-    };
-    ops.push_back(std::move(op));
-  }
-  if (wants.empty()) {
-    end_fetch(f);
-  } else if (!ops.empty()) {
-    reader_->submit(std::move(ops));
-  }
-  return id;
-}
-
-// One read has ended, on whatever thread.
-void DirectoryStoreImpl::take_part(const std::shared_ptr<FetchState>& f, size_t i, const RecordHeader& want,
-                                   Status status, std::span<const uint8_t> bytes) {
-  bool damaged = false;
-  if (status.ok()) {
-    Result<std::span<const uint8_t>> payload = check_record(bytes, want);
-    damaged = !payload.ok() || payload->size() != f->parts[i].to.size();
-    if (payload.ok() && damaged) status = error(Code::kInvalidData, "a payload of another size");
-    if (!payload.ok()) status = payload.status();
-    std::lock_guard lock(f->mutex);
-    if (!damaged && !f->closed) {
-      std::memcpy(f->parts[i].to.data(), payload->data(), payload->size());
-      f->good[i] = 1;
-    }
-  }
-  bool given_up = status.code() == Code::kCancelled;
-  if (status.ok() && i == 0) {
-    std::lock_guard lock(mutex_);
-    counters_.first_part_ns += deepinfer::now_ns() - f->begun_ns;
-  }
-  if (!status.ok() && !given_up) {
-    std::lock_guard lock(mutex_);
-    counters_.integrity_failures += damaged ? 1 : 0;
-    EntryId id = index_.find(want.key, want.kind);
-    bool same = id != kNoEntry && generations_[index_.at(id).writer].id == want.generation &&
-                index_.at(id).segment == want.segment && index_.at(id).page == want.page;
-    // A file that is gone or a place that does not check: nobody shall be sent there again.
-    if (same && status.code() != Code::kResourceExhausted) erase(id, ObjectEvent::kInvalidate);
-  }
-  bool last = false;
-  {
-    std::lock_guard lock(f->mutex);
-    if (!status.ok() && f->why.ok()) f->why = status;
-    last = --f->open == 0;
-    // What comes after a hole is of no use.
-    if (!status.ok()) f->cancelled->store(true);
-  }
-  if (last) end_fetch(f);
-}
-
-void DirectoryStoreImpl::end_fetch(const std::shared_ptr<FetchState>& f) {
-  FetchOutcome out;
-  {
-    std::lock_guard lock(f->mutex);
-    if (f->closed) return;
-    f->closed = true;
-    while (out.whole < f->good.size() && f->good[out.whole])
-      out.bytes += static_cast<int64_t>(f->parts[out.whole++].to.size());
-    out.why = f->why;
-  }
-  out.ns = deepinfer::now_ns() - f->begun_ns;
-  {
-    std::lock_guard lock(mutex_);
-    // The last byte is here: if the lease did not hold until now, it may be another object's.
-    if (!holds_lease(f->lease)) {
-      ++counters_.lease_expiries;
-      out.whole = 0;
-      out.bytes = 0;
-      out.why = error(Code::kDeadlineExceeded, "the read lease ended before the last byte came");
-    }
-    end_lease(f->lease);
-    counters_.fetched_objects += static_cast<int64_t>(out.whole);
-    counters_.fetched_bytes += out.bytes;
-    counters_.fetch_ns += out.ns;
-    counters_.short_fetches += out.whole < f->parts.size() ? 1 : 0;
-    std::erase_if(fetches_, [&](const auto& x) { return x.second == f; });
-  }
-  if (out.whole < f->parts.size() && out.why.ok())
-    out.why = error(Code::kCancelled, "the fetch was given up");
-  if (f->done) f->done(out);
-}
-
-void DirectoryStoreImpl::cancel(FetchId id) {
-  std::shared_ptr<FetchState> f;
-  {
-    std::lock_guard lock(mutex_);
-    auto it = fetches_.find(raw(id));
-    if (it == fetches_.end()) return;
-    f = it->second;
-    ++counters_.cancelled_fetches;
-  }
-  f->cancelled->store(true);
-  end_fetch(f);
-}
-
 // ---- tickets
 
 bool DirectoryStoreImpl::have_parent(const ObjectMeta& m) const {
@@ -494,6 +318,8 @@ void DirectoryStoreImpl::write(const Ticket& ticket, size_t i, std::span<const u
   r.header.created_s = now;
   r.header.ttl_s = static_cast<uint32_t>(std::min<int64_t>(ttl, UINT32_MAX));
   r.header.shard = m.shard;
+  bool splits = m.shard == ShardTag() && m.split > 0 && m.split < m.payload_bytes;
+  r.header.split = splits ? static_cast<uint32_t>(m.split) : 0;
   r.expires_s = policy::raised_expiry_s(0, now, ttl);
   r.record = std::move(record);
 }

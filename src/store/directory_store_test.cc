@@ -560,7 +560,7 @@ TEST(DirectoryStore, StrangersAreNotTouched) {
   DirectoryOptions o = test_options(e.path());
   o.writable = false;
   EXPECT_EQ(DirectoryStore::open(o).status().code(), Code::kNotFound);
-  std::ofstream(e.path() + "/deepinfer-store") << "deepinfer store, format 2\n";
+  std::ofstream(e.path() + "/deepinfer-store") << "deepinfer store, format 3\n";
   EXPECT_EQ(DirectoryStore::open(test_options(e.path())).status().code(), Code::kInvalidData);
 }
 

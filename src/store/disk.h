@@ -37,7 +37,7 @@ class File {
 struct FreeBuffer {
   void operator()(uint8_t* p) const;
 };
-// Zero-filled, page-aligned, a multiple of a page.
+// Zero-filled, page-aligned, a multiple of a page; in huge pages from 2 MB on, where the system has them.
 struct Buffer {
   std::unique_ptr<uint8_t[], FreeBuffer> data;
   int64_t bytes = 0;

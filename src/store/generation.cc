@@ -18,7 +18,9 @@ namespace deepinfer::store {
 namespace {
 
 constexpr const char* kMarker = "deepinfer-store";
-constexpr const char* kMarkerText = "deepinfer store, format 1\n";
+// Format 1 has no split records; it is read, and becomes 2 when it is written to.
+constexpr const char* kMarkerText = "deepinfer store, format 2\n";
+constexpr const char* kOldMarkerText = "deepinfer store, format 1\n";
 
 template <typename T>
 std::optional<T> hex_between(const std::string& name, const char* before, const char* after, size_t digits) {
@@ -52,6 +54,8 @@ Status check_store_directory(const std::string& path, bool create) {
   std::string marker = path + "/" + kMarker;
   Result<std::string> text = read_file(marker, 4096);
   if (text.ok() && *text == kMarkerText) return {};
+  if (text.ok() && *text == kOldMarkerText)
+    return create ? write_file_atomically(marker, kMarkerText) : Status();
   if (text.ok()) {
     std::string first = text->substr(0, std::min<size_t>(text->find_first_of("\r\n"), 60));
     return error(Code::kInvalidData,
@@ -144,7 +148,7 @@ Status GenerationWriter::place(std::span<NewRecord> records) {
     h.generation = generation_;
     h.segment = segment_number_;
     h.page = static_cast<uint32_t>(at / kPage);
-    h.payload_crc = crc32c(r.record.span().subspan(kRecordHeaderBytes, h.payload_bytes));
+    set_checksums(&h, r.record.span().subspan(kRecordHeaderBytes, h.payload_bytes));
     encode(h, r.record.span());
     at += r.record.bytes;
   }

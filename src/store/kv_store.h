@@ -31,6 +31,8 @@ struct Match {
   LeaseId lease{};               // of all of them; 0 when there is nothing
 };
 
+// Blocks of one chain and a window at its end are wanted layer by layer: what the first layers read is the
+// beginning of every block's payload (Fetch::split bytes), and all of these come before the rest of any.
 struct FetchPart {
   Kind kind = Kind::kBlock;
   Key key;
@@ -44,6 +46,10 @@ struct FetchOutcome {
 struct Fetch {
   LeaseId lease{};
   std::vector<FetchPart> parts;  // in the order in which they are needed
+  int64_t split = 0;             // 0: every part is read as a whole
+  // Called at most once, before `done` and not beside it: windows, and the first `split` bytes of all blocks,
+  // are in place and checked. After so many nanoseconds; not by every store.
+  std::function<void(int64_t ns)> first;
   // Called once, whatever happens. After it, and after cancel(), nothing is written to any part.
   std::function<void(const FetchOutcome&)> done;
 };
@@ -57,6 +63,7 @@ struct ObjectMeta {
   policy::TtlWish ttl;  // without a wish: by `agent` and kind
   bool agent = false;
   ShardTag shard;
+  int64_t split = 0;  // a fetch that is split there can have the beginning first; 0: it is read as a whole
 };
 struct Ticket {
   TicketId id{};
@@ -75,6 +82,8 @@ struct Counters {
   Tally match_time, match_length;  // nanoseconds; blocks
   int64_t fetches = 0, fetched_objects = 0, fetched_bytes = 0, fetch_ns = 0, cancelled_fetches = 0;
   int64_t first_part_ns = 0;  // until the first part of a fetch was in place
+  int64_t split_fetches = 0;  // of which the first layers of every block were in place before the rest,
+  int64_t first_layers_ns = 0, split_fetch_ns = 0;  // after so long, and these fetches as a whole
   int64_t short_fetches = 0, integrity_failures = 0, lease_expiries = 0;
   int64_t commits = 0, committed_objects = 0, committed_bytes = 0, aborts = 0, write_errors = 0;
   int64_t refused_memory = 0, refused_parent = 0, duplicates = 0;

@@ -54,12 +54,18 @@ Result<std::vector<GenerationInfo>> list_generations(const std::string& path);
 struct BenchOptions {
   int64_t payload_bytes = 113'920;
   int64_t objects = 4000;
-  int rounds = 5, read_depth = 0;  // 0: the store's own
+  int rounds = 3, read_depth = 0;  // of the raw reads at every depth; 0: the store's own
+  int pairs = 15;                  // reads through the store, each between two raw ones
+  int64_t split_bytes = 68'352;    // of every object, what a restore in two parts asks for first
   int64_t index_objects = 1'000'000;
   int64_t chain = 1024, matches = 2000;
+  int64_t churn = 1;  // entries of the manifest per live object of the index
 };
 struct BenchReport {
   double put_mb_s = 0, read_mb_s = 0, raw_mb_s = 0, read_share_of_raw = 0;
+  double read_share_low = 0, read_share_high = 0;  // quartiles over the pairs
+  // One fetch of up to 1,024 objects: in one part, and in two, until the first of each were there and all.
+  double restore_whole_ms = 0, restore_first_ms = 0, restore_split_ms = 0;
   int raw_depth = 0;  // at which the raw read was quickest
   std::vector<std::pair<int, double>> raw_by_depth;
   double match_p50_us = 0, match_p99_us = 0, index_bytes_per_block = 0, rebuild_s = 0;

@@ -111,12 +111,15 @@ TEST(Maintenance, BenchMeasuresSomething) {
   BenchOptions o;
   o.objects = 20;
   o.rounds = 1;
+  o.pairs = 2;
   o.index_objects = 4096;
   o.matches = 100;
   Result<BenchReport> r = bench_store(d.path(), o);
   if (!r.ok() && r.status().code() == Code::kUnsupported) GTEST_SKIP() << r.status().message();
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_GT(r->read_share_of_raw, 0);
+  EXPECT_GT(r->restore_whole_ms, 0);
+  EXPECT_LE(r->restore_first_ms, r->restore_split_ms);
   EXPECT_GT(r->put_mb_s, 0);
   EXPECT_GT(r->match_p99_us, 0);
   EXPECT_TRUE(fs::is_empty(d.path()));

@@ -1,4 +1,4 @@
-// The ring's thread and the fallback's threads.
+// The ring's thread with its helpers, and the fallback's threads.
 #include "store/reader.h"
 
 #include <liburing.h>
@@ -18,7 +18,7 @@ namespace deepinfer::store {
 namespace {
 
 bool is_cancelled(const ReadOp& op) {
-  return op.cancelled != nullptr && op.cancelled->load(std::memory_order_relaxed);
+  return op.limit != nullptr && op.rank >= op.limit->load(std::memory_order_relaxed);
 }
 
 Status cancelled_status() {
@@ -29,6 +29,7 @@ Status cancelled_status() {
 class Throttle {
  public:
   explicit Throttle(int64_t bytes_per_s) : rate_(bytes_per_s) {}
+  bool limits() const { return rate_ > 0; }
   void pass(int64_t bytes) {
     if (rate_ <= 0) return;
     std::unique_lock lock(mutex_);
@@ -158,6 +159,9 @@ class UringReader final : public Reader {
     iovec all{r->region_.memory().data.get(), static_cast<size_t>(r->region_.memory().bytes)};
     r->registered_ = io_uring_register_buffers(&r->ring_, &all, 1) == 0;
     r->thread_ = std::thread([p = r.get()] { p->run(); });
+    // One keeps up with a device of some 2 GB/s; the second is for quicker ones.
+    constexpr int kHelpers = 2;
+    for (int i = 0; i < kHelpers; ++i) r->helpers_.emplace_back([p = r.get()] { p->help(); });
     return r;
   }
   ~UringReader() override {
@@ -168,6 +172,12 @@ class UringReader final : public Reader {
       }
       wake();
       thread_.join();
+      {
+        std::lock_guard lock(mutex_);
+        stop_helpers_ = true;
+      }
+      ended_changed_.notify_all();
+      for (std::thread& t : helpers_) t.join();
     }
     for (ReadOp& op : queue_) op.done(cancelled_status(), {});
     if (ring_open_) io_uring_queue_exit(&ring_);
@@ -191,6 +201,7 @@ class UringReader final : public Reader {
     ReadOp op;
     uint8_t* at = nullptr;
     Buffer own;  // when it was too large for the region
+    int result = 0;
   };
 
   explicit UringReader(const ReaderOptions& o)
@@ -215,7 +226,10 @@ class UringReader final : public Reader {
   void fill() {
     std::vector<ReadOp> over;
     std::unique_lock lock(mutex_);
-    while (!stop_ && !queue_.empty() && in_flight_ < depth_) {
+    starved_ = false;
+    // With a limit, what was read and not handed out counts too: it shall not run ahead of the limit.
+    auto busy = [this] { return throttle_.limits() ? in_flight_ : in_device_; };
+    while (!stop_ && !queue_.empty() && busy() < depth_) {
       if (is_cancelled(queue_.front())) {
         over.push_back(std::move(queue_.front()));
         queue_.pop_front();
@@ -228,7 +242,10 @@ class UringReader final : public Reader {
         flying->at = flying->own.data.get();
       } else {
         flying->at = region_.take(bytes);
-        if (flying->at == nullptr) break;
+        if (flying->at == nullptr) {
+          starved_ = true;
+          break;
+        }
       }
       flying->op = std::move(queue_.front());
       queue_.pop_front();
@@ -243,13 +260,15 @@ class UringReader final : public Reader {
       }
       io_uring_sqe_set_data(sqe, flying.release());
       ++in_flight_;
+      ++in_device_;
     }
+    starved_ = starved_ || (throttle_.limits() && !queue_.empty());
     lock.unlock();
     for (ReadOp& op : over) op.done(cancelled_status(), {});
   }
 
-  void finish(Flying* raw_flying, int result) {
-    std::unique_ptr<Flying> f(raw_flying);
+  void finish(std::unique_ptr<Flying> f) {
+    int result = f->result;
     throttle_.pass(f->op.bytes);
     if (result < 0) {
       f->op.done(error(Code::kIo, "cannot read {}: error {}", f->op.file->path(), -result), {});
@@ -263,29 +282,59 @@ class UringReader final : public Reader {
       }
       f->op.done({}, all.first(n));
     }
-    if (f->own.bytes == 0) region_.give(f->at, f->op.bytes);
-    std::lock_guard lock(mutex_);
-    --in_flight_;
+    bool wanted = false;
+    {
+      std::lock_guard lock(mutex_);
+      if (f->own.bytes == 0) region_.give(f->at, f->op.bytes);
+      --in_flight_;
+      wanted = starved_;
+    }
+    if (wanted) wake();
+  }
+
+  // A helper: what was read is checked and put where it belongs.
+  void help() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      ended_changed_.wait(lock, [this] { return stop_helpers_ || !ended_.empty(); });
+      if (ended_.empty()) return;
+      std::unique_ptr<Flying> f = std::move(ended_.front());
+      ended_.pop_front();
+      lock.unlock();
+      finish(std::move(f));
+      lock.lock();
+    }
+  }
+
+  // Takes what the ring has to say.
+  void reap() {
+    io_uring_cqe* cqe = nullptr;
+    size_t ended = 0;
+    while (io_uring_peek_cqe(&ring_, &cqe) == 0) {
+      std::unique_ptr<Flying> f(static_cast<Flying*>(io_uring_cqe_get_data(cqe)));
+      if (f == nullptr) {
+        arm_wake();
+      } else {
+        f->result = cqe->res;
+        std::lock_guard lock(mutex_);
+        ended_.push_back(std::move(f));
+        --in_device_;
+        ++ended;
+      }
+      io_uring_cqe_seen(&ring_, cqe);
+    }
+    if (ended > 1) ended_changed_.notify_all();
+    if (ended == 1) ended_changed_.notify_one();
   }
 
   void run() {
     arm_wake();
     for (;;) {
-      // Whenever one has ended the next one begins: the device shall not wait while many are checked.
       fill();
-      io_uring_submit(&ring_);
-      io_uring_cqe* cqe = nullptr;
-      if (io_uring_wait_cqe(&ring_, &cqe) != 0) continue;
-      auto* f = static_cast<Flying*>(io_uring_cqe_get_data(cqe));
-      int result = cqe->res;
-      io_uring_cqe_seen(&ring_, cqe);
-      if (f == nullptr) {
-        arm_wake();
-      } else {
-        finish(f, result);
-      }
+      if (io_uring_submit_and_wait(&ring_, 1) < 0) continue;
+      reap();
       std::lock_guard lock(mutex_);
-      if (stop_ && in_flight_ == 0) return;
+      if (stop_ && in_device_ == 0) return;
     }
   }
 
@@ -298,9 +347,13 @@ class UringReader final : public Reader {
   bool ring_open_ = false, registered_ = false;
   mutable std::mutex mutex_;
   std::deque<ReadOp> queue_;
-  int in_flight_ = 0;
-  bool stop_ = false;
+  int in_flight_ = 0, in_device_ = 0;  // not handed out yet; of these, not read yet
+  bool starved_ = false;               // a read waits for what a helper gives back
+  std::deque<std::unique_ptr<Flying>> ended_;
+  std::condition_variable ended_changed_;
+  bool stop_ = false, stop_helpers_ = false;
   std::thread thread_;
+  std::vector<std::thread> helpers_;
 };
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace deepinfer::store {
 namespace {
 
@@ -30,10 +32,27 @@ uint32_t crc32c(std::span<const uint8_t> bytes, uint32_t seed) {
   return ~crc32_iscsi(const_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size()), ~seed);
 }
 
+uint32_t copy_crc32c(std::span<const uint8_t> bytes, std::span<uint8_t> to, uint32_t seed) {
+  // What was summed is still in the first-level cache when it is copied.
+  constexpr size_t kPiece = 8192;
+  for (size_t at = 0; at < bytes.size(); at += kPiece) {
+    std::span<const uint8_t> piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+    seed = crc32c(piece, seed);
+    std::memcpy(to.data() + at, piece.data(), piece.size());
+  }
+  return seed;
+}
+
+void set_checksums(RecordHeader* h, std::span<const uint8_t> payload) {
+  h->first_crc = h->split > 0 ? crc32c(payload.first(h->split)) : 0;
+  h->payload_crc = crc32c(payload.subspan(h->split), h->first_crc);
+}
+
 void encode(const RecordHeader& h, std::span<uint8_t> out) {
+  DI_CHECK(h.split == 0 || h.shard == ShardTag(), "a part of a coded object is read whole");
   std::fill_n(out.begin(), kRecordHeaderBytes, uint8_t{0});
   put(out, 0, kRecordMagic);
-  put(out, 8, kFormatVersion);
+  put(out, 8, h.split > 0 ? kSplitVersion : kFormatVersion);
   put(out, 10, static_cast<uint8_t>(h.kind));
   put(out, 16, h.key.words);
   put(out, 48, h.parent.words);
@@ -48,8 +67,8 @@ void encode(const RecordHeader& h, std::span<uint8_t> out) {
   put(out, 11, h.shard.k);
   put(out, 12, h.shard.m);
   put(out, 13, h.shard.index);
-  put(out, 116, h.shard.object_bytes);
-  put(out, 120, h.shard.object_crc);
+  put(out, 116, h.split > 0 ? h.split : h.shard.object_bytes);
+  put(out, 120, h.split > 0 ? h.first_crc : h.shard.object_crc);
   put(out, 124, crc32c(out.first(124)));
 }
 
@@ -59,9 +78,10 @@ Result<RecordHeader> decode_record_header(std::span<const uint8_t> in) {
   if (get<uint64_t>(in, 0) != kRecordMagic) return error(Code::kInvalidData, "no record begins here");
   if (get<uint32_t>(in, 124) != crc32c(in.first(124)))
     return error(Code::kInvalidData, "the record header's checksum is wrong");
-  if (get<uint16_t>(in, 8) != kFormatVersion)
-    return error(Code::kInvalidData, "record of format {}, this program knows {}", get<uint16_t>(in, 8),
-                 kFormatVersion);
+  uint16_t version = get<uint16_t>(in, 8);
+  if (version != kFormatVersion && version != kSplitVersion)
+    return error(Code::kInvalidData, "record of format {}, this program knows {} and {}", version,
+                 kFormatVersion, kSplitVersion);
   if (!known_kind(get<uint8_t>(in, 10)))
     return error(Code::kInvalidData, "record of unknown kind {}", get<uint8_t>(in, 10));
   RecordHeader h;
@@ -79,27 +99,54 @@ Result<RecordHeader> decode_record_header(std::span<const uint8_t> in) {
   h.shard.k = get<uint8_t>(in, 11);
   h.shard.m = get<uint8_t>(in, 12);
   h.shard.index = get<uint8_t>(in, 13);
-  h.shard.object_bytes = get<uint32_t>(in, 116);
-  h.shard.object_crc = get<uint32_t>(in, 120);
+  bool split = version == kSplitVersion;
+  (split ? h.split : h.shard.object_bytes) = get<uint32_t>(in, 116);
+  (split ? h.first_crc : h.shard.object_crc) = get<uint32_t>(in, 120);
+  if (split && (h.split == 0 || h.split >= h.payload_bytes || h.shard != ShardTag()))
+    return error(Code::kInvalidData, "a record of {} bytes cannot be split at {}", h.payload_bytes, h.split);
   if (h.payload_bytes > kMaxPayloadBytes || h.shard.object_bytes > kMaxPayloadBytes)
     return error(Code::kInvalidData, "a record says it has {} bytes, at most {} can be", h.payload_bytes,
                  kMaxPayloadBytes);
   return h;
 }
 
-Result<std::span<const uint8_t>> check_record(std::span<const uint8_t> bytes, const RecordHeader& want) {
+Result<RecordHeader> check_header(std::span<const uint8_t> bytes, const RecordHeader& want) {
   DI_ASSIGN(RecordHeader h, decode_record_header(bytes));
   if (h.kind != want.kind || h.key != want.key || h.generation != want.generation ||
       h.segment != want.segment || h.page != want.page)
     return error(Code::kInvalidData, "another record lies at page {} of segment {}", want.page, want.segment);
+  return h;
+}
+
+Result<std::span<const uint8_t>> check_record(std::span<const uint8_t> bytes, const RecordHeader& want) {
+  DI_ASSIGN(RecordHeader h, check_header(bytes, want));
   if (bytes.size() < static_cast<size_t>(kRecordHeaderBytes) + h.payload_bytes)
     return error(Code::kInvalidData, "the record at page {} of segment {} ends early", want.page,
                  want.segment);
   std::span<const uint8_t> payload = bytes.subspan(static_cast<size_t>(kRecordHeaderBytes), h.payload_bytes);
-  if (crc32c(payload) != h.payload_crc)
+  uint32_t first = h.split > 0 ? crc32c(payload.first(h.split)) : 0;
+  if (first != h.first_crc || crc32c(payload.subspan(h.split), first) != h.payload_crc)
     return error(Code::kInvalidData, "the payload's checksum is wrong at page {} of segment {}", want.page,
                  want.segment);
   return payload;
+}
+
+Status copy_record(std::span<const uint8_t> bytes, const RecordHeader& want, std::span<uint8_t> to) {
+  DI_ASSIGN(RecordHeader h, check_header(bytes, want));
+  if (h.payload_bytes != to.size())
+    return error(Code::kInvalidData, "a payload of {} bytes where {} were expected", h.payload_bytes,
+                 to.size());
+  size_t head = static_cast<size_t>(kRecordHeaderBytes);
+  if (bytes.size() < head + to.size())
+    return error(Code::kInvalidData, "the record at page {} of segment {} ends early", want.page,
+                 want.segment);
+  std::span<const uint8_t> payload = bytes.subspan(head, to.size());
+  uint32_t first = copy_crc32c(payload.first(h.split), to.first(h.split));
+  if (first != h.first_crc ||
+      copy_crc32c(payload.subspan(h.split), to.subspan(h.split), first) != h.payload_crc)
+    return error(Code::kInvalidData, "the payload's checksum is wrong at page {} of segment {}", want.page,
+                 want.segment);
+  return {};
 }
 
 void encode(const ManifestEntry& e, std::span<uint8_t> out) {

@@ -21,7 +21,8 @@ inline constexpr int64_t kPage = 4096;  // unit of places and of direct input an
 inline constexpr int64_t kRecordHeaderBytes = 128;
 inline constexpr int64_t kManifestEntryBytes = 96;
 inline constexpr int64_t kMaxPayloadBytes = int64_t{64} << 20;
-inline constexpr uint16_t kFormatVersion = 1;
+inline constexpr uint16_t kFormatVersion = 1;  // of manifest entries, and of records that are read whole
+inline constexpr uint16_t kSplitVersion = 2;   // of records whose beginning can be read and checked alone
 
 // Block KV and window snapshots are separate objects: the same key, other promises.
 enum class Kind : uint8_t { kBlock = 1, kWindow = 2 };
@@ -46,6 +47,9 @@ struct RecordHeader {
   uint32_t payload_bytes = 0, payload_crc = 0;
   uint32_t created_s = 0, ttl_s = 0;
   ShardTag shard;
+  // The first `split` bytes of the payload have a checksum of their own; that of the whole, continued from
+  // it, checks the rest. 0: they have not. A shard has none.
+  uint32_t split = 0, first_crc = 0;
   bool operator==(const RecordHeader&) const = default;
 };
 
@@ -54,11 +58,31 @@ inline int64_t record_bytes(int64_t payload_bytes) {
   return (kRecordHeaderBytes + payload_bytes + kPage - 1) / kPage * kPage;
 }
 
+// Pages of a record, from its beginning, that hold bytes [from, to) of its payload and, with the first of
+// them, its header.
+struct PageRange {
+  int64_t begin = 0, end = 0;
+};
+inline PageRange pages_of(int64_t from, int64_t to) {
+  return {from == 0 ? 0 : (kRecordHeaderBytes + from) / kPage * kPage, record_bytes(to)};
+}
+
 uint32_t crc32c(std::span<const uint8_t> bytes, uint32_t seed = 0);
+// The same, and copies them: memory is read once. `to` has the same size.
+uint32_t copy_crc32c(std::span<const uint8_t> bytes, std::span<uint8_t> to, uint32_t seed = 0);
 
 void encode(const RecordHeader& header, std::span<uint8_t> out);  // the first 128 bytes of `out`
 // kInvalidData when these are not the beginning of a record of this format. Does not look at the payload.
 Result<RecordHeader> decode_record_header(std::span<const uint8_t> bytes);
+// The checksums a header needs, of its payload: payload_crc and, where it is split, first_crc.
+void set_checksums(RecordHeader* header, std::span<const uint8_t> payload);
+// The header of a record of which at least the beginning was read; kInvalidData unless it says what is
+// expected: kind, key, generation, segment and page.
+Result<RecordHeader> check_header(std::span<const uint8_t> bytes, const RecordHeader& expected);
+// Copies the payload of a whole record that was read to its place; kInvalidData unless header and payload
+// check, the header says what is expected, and the payload has the place's size. What is there then is
+// undefined.
+Status copy_record(std::span<const uint8_t> bytes, const RecordHeader& expected, std::span<uint8_t> to);
 // The payload of a whole record that was read; kInvalidData unless header and payload check and the header
 // says what is expected: kind, key, generation, segment and page.
 Result<std::span<const uint8_t>> check_record(std::span<const uint8_t> bytes, const RecordHeader& expected);

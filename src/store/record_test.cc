@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -69,6 +70,55 @@ TEST(Record, FixedBytes) {
   EXPECT_EQ(*decode_record_header(h), sample());
   EXPECT_EQ(*decode_manifest_entry(e), sample_entry());
   EXPECT_EQ(record_bytes(113'920), 28 * kPage);  // the released block: 0.7 % of padding
+}
+
+// A payload in two parts: the first is checked alone, the rest from where the first one ended.
+TEST(Record, SplitRecords) {
+  RecordHeader h = sample();
+  h.shard = {};
+  h.payload_bytes = 9000;
+  h.split = 4000;
+  std::vector<uint8_t> payload = test_payload(h.key, h.kind, 9000);
+  set_checksums(&h, payload);
+  std::span<const uint8_t> all(payload);
+  EXPECT_EQ(h.first_crc, crc32c(all.first(4000)));
+  EXPECT_EQ(h.payload_crc, crc32c(all.subspan(4000), h.first_crc));
+  EXPECT_EQ(h.payload_crc, crc32c(all));  // as of a record that is not split
+  std::vector<uint8_t> record(static_cast<size_t>(record_bytes(9000)));
+  encode(h, record);
+  std::copy(payload.begin(), payload.end(), record.begin() + kRecordHeaderBytes);
+  EXPECT_EQ(record[8], kSplitVersion);
+  EXPECT_EQ(*decode_record_header(record), h);
+  EXPECT_TRUE(check_record(record, h).ok());
+  for (size_t at : {500, 5000}) {
+    record[at] ^= 4;
+    EXPECT_FALSE(check_record(record, h).ok());
+    record[at] ^= 4;
+  }
+  for (size_t bit = 0; bit < kRecordHeaderBytes * 8; ++bit) {
+    record[bit / 8] ^= static_cast<uint8_t>(1 << (bit % 8));
+    EXPECT_FALSE(decode_record_header(record).ok()) << bit;
+    record[bit / 8] ^= static_cast<uint8_t>(1 << (bit % 8));
+  }
+  // Splits that cannot be, and a version nobody knows, with a checksum that is right.
+  auto refused = [&](size_t at, std::initializer_list<uint8_t> bytes) {
+    std::vector<uint8_t> x(record.begin(), record.begin() + kRecordHeaderBytes);
+    std::copy(bytes.begin(), bytes.end(), x.begin() + static_cast<int64_t>(at));
+    uint32_t crc = crc32c(std::span(x).first(124));
+    std::memcpy(x.data() + 124, &crc, 4);
+    return !decode_record_header(x).ok();
+  };
+  EXPECT_FALSE(refused(104, {1}));
+  EXPECT_TRUE(refused(116, {0, 0, 0, 0}));
+  EXPECT_TRUE(refused(116, {0x28, 0x23, 0, 0}));  // 9000
+  EXPECT_TRUE(refused(11, {10, 2}));              // a shard
+  EXPECT_TRUE(refused(8, {3}));
+  // Pages of the two parts meet or share one.
+  EXPECT_EQ(pages_of(0, 4000).end, 2 * kPage);
+  EXPECT_EQ(pages_of(4000, 9000).begin, kPage);
+  EXPECT_EQ(pages_of(4000, 9000).end, record_bytes(9000));
+  EXPECT_EQ(pages_of(0, kPage - kRecordHeaderBytes).end, kPage);
+  EXPECT_EQ(pages_of(kPage - kRecordHeaderBytes, 9000).begin, kPage);
 }
 
 TEST(Record, EveryFlippedBitIsFound) {

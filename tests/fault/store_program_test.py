@@ -341,7 +341,7 @@ class Commands(unittest.TestCase):
             code, left = store_json("gc", a, "--bytes", "0", "--wait-s", "1")
             self.assertEqual((code, left["bytes"], left["evicted"]), (0, 0, len(objects)))
             self.assertEqual(store("verify", a)[0], 0)
-            code, bench = store_json("bench", top, "--objects", "50", "--rounds", "1", "--index", "20000")
+            code, bench = store_json("bench", top, "--objects", "50", "--rounds", "1", "--pairs", "2", "--index", "20000")
             self.assertEqual(code, 0, bench)
             self.assertTrue({"read_share_of_raw", "match_us", "index_bytes_per_block", "put_mb_s"} <= bench.keys())
             self.assertTrue({"p50", "p99"} <= bench["match_us"].keys())

@@ -66,6 +66,8 @@ class World {
   int64_t evictions() const { return state_.counters.evicted_blocks; }
   int64_t revocations() const { return state_.counters.revocations; }
   int64_t loads() const { return state_.counters.loaded_blocks; }
+  int64_t early_runs() const { return state_.counters.early_runs; }
+  int64_t lost_runs() const { return state_.counters.lost_runs; }
 
  private:
   struct Book {
@@ -145,7 +147,12 @@ class World {
     }
     if (random_.one_in(10)) happen(Tick{now_});
     if (random_.one_in(20)) happen(StoreResult{any(), random_.in(0, 5)});  // nobody asked, or early
-    answer_store(2);
+    for (const auto& [seq, blocks] : loading_) {
+      if (random_.one_in(3))
+        happen(StoreReady{seq, !random_.one_in(4), now_ + random_.in(0, 20'000),
+                          0.01 * double(random_.in(0, 100))});
+    }
+    answer_store(3);
   }
 
   BlockId any_block() { return BlockId(static_cast<int32_t>(random_.in(0, config_.pool_blocks - 1))); }
@@ -242,8 +249,23 @@ class World {
     f.now_ns = now_ += static_cast<int64_t>(p.predicted_ns);
     f.measured_ns = p.predicted_ns;
     for (const RowRun& run : p.runs) {
+      // A step that waits for a load ends after it.
+      auto load = loading_.find(run.seq);
+      if (!run.loading || load == loading_.end()) continue;
+      StoreResult e{run.seq, random_.one_in(3) ? random_.in(0, load->second) : load->second, true};
+      loading_.erase(load);
+      happen(e);
+    }
+    for (const RowRun& run : p.runs) {
       RowResult x;
       x.seq = run.seq;
+      auto known = state_.by_seq.find(run.seq);
+      x.lost = run.loading && known != state_.by_seq.end() &&
+               at(state_, known->second).phase == Phase::kPreempting;
+      if (x.lost) {
+        f.results.push_back(x);
+        continue;
+      }
       x.new_tokens = run.yields ? 1 + (run.drafts > 0 ? random_.in(0, run.drafts) : 0) : 0;
       x.snapshot_taken = !random_.one_in(5);
       x.finished = run.yields && random_.one_in(40);
@@ -339,7 +361,7 @@ class World {
 };
 
 TEST(SchedulerProperty, RandomSchedules) {
-  int64_t preemptions = 0, hits = 0, evictions = 0, revocations = 0, loads = 0;
+  int64_t preemptions = 0, hits = 0, evictions = 0, revocations = 0, loads = 0, early = 0, lost = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     World w(seed);
     w.run(40);
@@ -349,6 +371,8 @@ TEST(SchedulerProperty, RandomSchedules) {
     evictions += w.evictions();
     revocations += w.revocations();
     loads += w.loads();
+    early += w.early_runs();
+    lost += w.lost_runs();
   }
   // The schedules did reach what they are meant to test.
   EXPECT_GT(preemptions, 100);
@@ -356,6 +380,8 @@ TEST(SchedulerProperty, RandomSchedules) {
   EXPECT_GT(evictions, 1000);
   EXPECT_GT(revocations, 10);
   EXPECT_GT(loads, 100);
+  EXPECT_GT(early, 100);
+  EXPECT_GT(lost, 10);
 }
 
 TEST(SchedulerProperty, LongSchedules) {

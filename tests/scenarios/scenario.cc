@@ -184,6 +184,19 @@ class Runner {
     } else if (c == "store") {
       bool window = l.words.size() > 3 && l.words[3] == "window";
       happen(StoreResult{id_of(l.words[1]), l.words.size() > 2 ? integer(l.words[2]) : 0, window});
+    } else if (c == "ready") {
+      StoreReady e{id_of(l.words[1]), false, now_ns_, 0};
+      for (const auto& [key, value] : fields(l, 2)) {
+        if (key == "window")
+          e.window = true;
+        else if (key == "due")
+          e.due_ns = integer(value);
+        else if (key == "share")
+          e.share = number(value).value_or(0);
+        else
+          fail("unknown field '" + key + "'");
+      }
+      happen(e);
     } else if (c == "lease" || c == "lose" || c == "free" || c == "lose_snapshots") {
       hold(l);
     } else {
@@ -343,8 +356,8 @@ class Runner {
     if (p.launches()) unfinished_.push_back(p);
   }
 
-  // finish [took=T] [fail=NAME] [NAME=N ...] [NAME!]: the oldest step in flight ends. Rows that decide give
-  // one token each, or N; a name with ! stops; nosnap: no window was copied.
+  // finish [took=T] [fail=NAME] [lost=NAME] [NAME=N ...] [NAME!]: the oldest step in flight ends. Rows that
+  // decide give one token each, or N; a name with ! stops; nosnap: no window was copied.
   void finish(const Line& l) {
     if (unfinished_.empty()) return fail("no step is in flight");
     StepPlan p = unfinished_.front();
@@ -355,6 +368,7 @@ class Runner {
     bool copy = true;
     std::map<std::string, int64_t> counts;
     std::map<std::string, bool> stops, fails;
+    std::string lost;
     for (const auto& [key, value] : fields(l, 1)) {
       if (key == "took")
         f.measured_ns = number(value).value_or(0);
@@ -362,12 +376,17 @@ class Runner {
         copy = false;
       else if (key == "fail")
         fails[value] = true;
+      else if (key == "lost")
+        lost = value;
       else if (key.back() == '!')
         stops[key.substr(0, key.size() - 1)] = true;
       else
         counts[key] = integer(value);
     }
-    for (const RowRun& run : p.runs) f.results.push_back(result(run, copy, counts, stops, fails));
+    for (const RowRun& run : p.runs) {
+      f.results.push_back(result(run, copy, counts, stops, fails));
+      if (name_of(run.seq) == lost) f.results.back() = {run.seq, 0, false, false, true, false, {}};
+    }
     if (!counts.empty()) fail("'" + counts.begin()->first + "' runs nothing in this step");
     if (!stops.empty()) fail("'" + stops.begin()->first + "' runs nothing in this step");
     now_ns_ += static_cast<int64_t>(f.measured_ns);
@@ -487,6 +506,8 @@ class Runner {
         {"lost_to_snapshot", k.lost_to_snapshot},
         {"lost_to_cap", k.lost_to_cap},
         {"lost", k.lost_blocks},
+        {"early_runs", k.early_runs},
+        {"lost_runs", k.lost_runs},
         {"floors_lost", k.floors_lost},
         {"now", now_ns_}};
     for (const auto& [key, value] : fields(l, 1)) {

@@ -1,0 +1,230 @@
+// Fetches that want the first layers of every block before the rest of any: order, checks, what is said when,
+// and what is left when a piece is damaged, missing or given up.
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "store/disk.h"
+#include "store/generation.h"
+#include "store/test_support.h"
+
+namespace deepinfer::store {
+namespace {
+
+constexpr int64_t kBytes = 20000, kSplit = 9000;
+
+std::unique_ptr<DirectoryStore> open_or_die(const DirectoryOptions& o) {
+  Result<std::unique_ptr<DirectoryStore>> s = DirectoryStore::open(o);
+  EXPECT_TRUE(s.ok()) << s.status().to_string();
+  return s.ok() ? std::move(s).value() : nullptr;
+}
+
+// Blocks of a chain that are split at `split` (0: not), and a window at the end.
+void put_split(KvStore* s, uint64_t chain, size_t blocks, int64_t split) {
+  for (size_t i = 0; i < blocks; ++i) {
+    ObjectMeta m = test_meta(chain, i, kBytes);
+    m.split = split;
+    ASSERT_TRUE(put_one(s, m, test_payload(m.key, m.kind, kBytes)).ok());
+  }
+  ObjectMeta w = test_meta(chain, blocks - 1, 30000, Kind::kWindow);
+  w.split = split;
+  ASSERT_TRUE(put_one(s, w, test_payload(w.key, w.kind, 30000)).ok());
+}
+
+struct Fetched {
+  FetchOutcome out;
+  int firsts = 0;
+  bool beginnings = false;  // when `first` was called, they were right
+  std::vector<std::vector<uint8_t>> blocks;
+  std::vector<uint8_t> window;
+};
+
+Fetched fetch(KvStore* s, uint64_t chain, size_t blocks, int64_t split = kSplit) {
+  Fetched r;
+  r.blocks.assign(blocks, std::vector<uint8_t>(kBytes, 0xEE));
+  r.window.resize(30000);
+  Match m = s->match(test_chain(chain, blocks));
+  std::promise<FetchOutcome> end;
+  Fetch f;
+  f.lease = m.lease;
+  f.split = split;
+  for (size_t i = 0; i < blocks; ++i) f.parts.push_back({Kind::kBlock, test_key(chain, i), r.blocks[i]});
+  f.parts.push_back({Kind::kWindow, test_key(chain, blocks - 1), r.window});
+  f.first = [&](int64_t ns) {
+    ++r.firsts;
+    r.beginnings = ns > 0;
+    for (size_t i = 0; i < blocks; ++i) {
+      std::vector<uint8_t> want = test_payload(test_key(chain, i), Kind::kBlock, kBytes);
+      r.beginnings = r.beginnings && std::equal(want.begin(), want.begin() + split, r.blocks[i].begin());
+    }
+    r.beginnings =
+        r.beginnings && r.window == test_payload(test_key(chain, blocks - 1), Kind::kWindow, 30000);
+  };
+  f.done = [&](const FetchOutcome& o) { end.set_value(o); };
+  s->fetch(std::move(f));
+  r.out = end.get_future().get();
+  s->release(m.lease);
+  for (size_t i = 0; i < std::min(blocks, r.out.whole); ++i)
+    EXPECT_EQ(r.blocks[i], test_payload(test_key(chain, i), Kind::kBlock, kBytes));
+  return r;
+}
+
+// Flips a byte of the payload of block i.
+void damage(DirectoryStore* s, const std::string& path, uint64_t chain, size_t i, int64_t at) {
+  for (const ListedObject& x : s->list(SIZE_MAX)) {
+    if (x.entry.key != test_key(chain, i) || x.entry.kind != Kind::kBlock) continue;
+    std::fstream f(path + "/" + generation_name(x.generation) + "/" + segment_name(x.entry.segment),
+                   std::ios::in | std::ios::out | std::ios::binary);
+    int64_t where = int64_t{x.entry.page} * kPage + kRecordHeaderBytes + at;
+    f.seekg(where);
+    char c = static_cast<char>(f.get() ^ 0x10);
+    f.seekp(where);
+    f.put(c);
+    return;
+  }
+  FAIL() << "the block is not there";
+}
+
+class SplitFetch : public ::testing::TestWithParam<bool> {
+ protected:
+  DirectoryOptions options() {
+    DirectoryOptions o = test_options(d.path());
+    o.uring = GetParam();
+    return o;
+  }
+  TestDirectory d;
+};
+
+TEST_P(SplitFetch, TheFirstLayersComeFirst) {
+  auto s = open_or_die(options());
+  put_split(s.get(), 1, 40, kSplit);
+  for (int turn = 0; turn < 5; ++turn) {
+    Fetched r = fetch(s.get(), 1, 40);
+    EXPECT_EQ(r.out.whole, 41u) << r.out.why.to_string();
+    EXPECT_EQ(r.firsts, 1);
+    EXPECT_TRUE(r.beginnings);
+    EXPECT_EQ(r.out.bytes, 40 * kBytes + 30000);
+  }
+  Counters c = s->counters();
+  EXPECT_EQ(c.split_fetches, 5);
+  EXPECT_LE(c.first_layers_ns, c.split_fetch_ns);
+  EXPECT_EQ(s->gauges().leases, 0);
+  // Whole reads of the same records, and the scrub's, know nothing of parts.
+  EXPECT_EQ(read_chain(s.get(), 1, 40, kBytes), 40u);
+}
+
+// Records of the format before, and such as were split elsewhere: found whole or not at all.
+TEST_P(SplitFetch, RecordsThatAreNotSplitThere) {
+  auto s = open_or_die(options());
+  put_split(s.get(), 1, 10, 0);
+  put_split(s.get(), 2, 10, 5000);
+  for (uint64_t chain : {1, 2}) {
+    for (int turn = 0; turn < 5; ++turn) {
+      Fetched r = fetch(s.get(), chain, 10);
+      EXPECT_EQ(r.out.whole, 11u) << r.out.why.to_string();
+      EXPECT_TRUE(r.firsts == 1 && r.beginnings);
+    }
+    damage(s.get(), d.path(), chain, 6, 17000);
+    Fetched r = fetch(s.get(), chain, 10);
+    EXPECT_EQ(r.out.whole, 6u);
+    EXPECT_EQ(r.firsts, 0);
+  }
+  EXPECT_EQ(s->counters().integrity_failures, 2);
+  // Nothing to split: as if it had not been asked for.
+  put_split(s.get(), 3, 3, kBytes);
+  EXPECT_EQ(fetch(s.get(), 3, 3, kBytes).out.whole, 4u);
+}
+
+TEST_P(SplitFetch, DamageEndsThePrefix) {
+  auto s = open_or_die(options());
+  put_split(s.get(), 1, 20, kSplit);
+  put_split(s.get(), 2, 20, kSplit);
+  damage(s.get(), d.path(), 1, 12, kBytes - 1);  // in the rest
+  Fetched r = fetch(s.get(), 1, 20);
+  EXPECT_EQ(r.out.whole, 12u);  // both pieces of those before it were read all the same
+  EXPECT_EQ(r.out.why.code(), Code::kInvalidData);
+  EXPECT_FALSE(s->contains(Kind::kBlock, test_key(1, 12)));
+  damage(s.get(), d.path(), 2, 12, 0);  // in the beginning
+  r = fetch(s.get(), 2, 20);
+  EXPECT_EQ(r.out.whole, 12u);
+  EXPECT_EQ(r.firsts, 0);
+  EXPECT_EQ(s->counters().integrity_failures, 2);
+  // A block that is not there: what is before it comes, and nothing is said before.
+  r = fetch(s.get(), 2, 20);
+  EXPECT_EQ(r.out.whole, 12u);
+  EXPECT_EQ(r.firsts, 0);
+  EXPECT_EQ(s->gauges().leases, 0);
+}
+
+// Given up between the two: `done` comes before cancel() returns, nothing is written afterwards.
+TEST_P(SplitFetch, GivenUpAfterTheFirstLayers) {
+  DirectoryOptions o = options();
+  {
+    auto s = open_or_die(o);
+    put_split(s.get(), 1, 30, kSplit);
+  }
+  o.limit_bytes_per_s = 5'000'000;
+  auto s = open_or_die(o);
+  std::vector<std::vector<uint8_t>> to(30, std::vector<uint8_t>(kBytes, 0xEE));
+  std::promise<void> first;
+  FetchOutcome out;
+  int done = 0;
+  Fetch f;
+  f.split = kSplit;
+  for (size_t i = 0; i < to.size(); ++i) f.parts.push_back({Kind::kBlock, test_key(1, i), to[i]});
+  f.first = [&](int64_t) { first.set_value(); };
+  f.done = [&](const FetchOutcome& x) {
+    out = x;
+    ++done;
+  };
+  FetchId id = s->fetch(std::move(f));
+  first.get_future().get();
+  s->cancel(id);
+  ASSERT_EQ(done, 1);
+  EXPECT_LT(out.whole, 30u);
+  EXPECT_EQ(out.why.code(), Code::kCancelled);
+  std::vector<std::vector<uint8_t>> then = to;
+  // The reads under way end; they write nothing any more.
+  while (s->reads_waiting() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(to, then);
+  for (size_t i = 0; i < to.size(); ++i) {
+    std::vector<uint8_t> want = test_payload(test_key(1, i), Kind::kBlock, kBytes);
+    EXPECT_TRUE(std::equal(want.begin(), want.begin() + kSplit, to[i].begin()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Readers, SplitFetch, ::testing::Bool(),
+                         [](const auto& x) { return x.param ? "Uring" : "Threads"; });
+
+// A store of the format before is read as it is, and is of this format when it has been written to.
+TEST(StoreFormat, TheOneBefore) {
+  TestDirectory d;
+  std::string marker = d.path() + "/deepinfer-store";
+  auto say = [&](const char* text) { std::ofstream(marker, std::ios::trunc) << text; };
+  auto said = [&] {
+    std::ifstream in(marker);
+    std::string line;
+    std::getline(in, line);
+    return line;
+  };
+  {
+    auto s = open_or_die(test_options(d.path()));
+    put_split(s.get(), 1, 3, 0);
+  }
+  say("deepinfer store, format 1\n");
+  DirectoryOptions o = test_options(d.path());
+  o.writable = false;
+  EXPECT_EQ(read_chain(open_or_die(o).get(), 1, 3, kBytes), 3u);
+  EXPECT_EQ(said(), "deepinfer store, format 1");
+  auto s = open_or_die(test_options(d.path()));
+  EXPECT_EQ(said(), "deepinfer store, format 2");
+  EXPECT_EQ(read_chain(s.get(), 1, 3, kBytes), 3u);
+  s.reset();
+  say("deepinfer store, format 3\n");
+  Result<std::unique_ptr<DirectoryStore>> refused = DirectoryStore::open(test_options(d.path()));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kInvalidData);
+}
+
+}  // namespace
+}  // namespace deepinfer::store
