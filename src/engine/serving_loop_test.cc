@@ -139,7 +139,7 @@ TEST(ServingLoop, EndOfTheFirstLetsTheOthersIn) {
   loop.submit(submission(1, 100, 8, 2), 0);
   auto first = loop.next_order(0);
   StepOutcome failed = outcome(*first, 1);
-  failed.runs[0].result = {first->runs[0].seq, 0, true, true, false, {}};
+  failed.runs[0].result = {first->runs[0].seq, 0, true, true, false, false, {}};
   failed.runs[0].tokens.clear();
   failed.runs[0].finish = Finish::kError;
   failed.runs[0].status = Status(Code::kInvalidData, "no");

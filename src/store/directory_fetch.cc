@@ -64,6 +64,44 @@ void DirectoryStoreImpl::find_parts(FetchState* f) {
   f->first_open = f->parts.size();
 }
 
+namespace {
+
+// Reads that lie one after the other become one: a device gives more in fewer, larger pieces. A joined read
+// that fails is asked again one by one, so that a bad place costs only what lies there.
+std::vector<ReadOp> join_neighbours(std::vector<ReadOp> ops, Reader* reader) {
+  constexpr int64_t kJoined = int64_t{512} << 10;
+  std::vector<ReadOp> out;
+  for (size_t i = 0, end = 0; i < ops.size(); i = end) {
+    int64_t bytes = 0;
+    for (end = i; end < ops.size() && bytes + ops[end].bytes <= kJoined; ++end) {
+      if (ops[end].file != ops[i].file || ops[end].offset != ops[i].offset + bytes) break;
+      bytes += ops[end].bytes;
+    }
+    end = std::max(end, i + 1);
+    if (end - i == 1) {
+      out.push_back(std::move(ops[i]));
+      continue;
+    }
+    ReadOp joined = ops[i];
+    joined.bytes = bytes;
+    auto from = ops.begin() + static_cast<int64_t>(i), to = ops.begin() + static_cast<int64_t>(end);
+    auto parts =
+        std::make_shared<std::vector<ReadOp>>(std::make_move_iterator(from), std::make_move_iterator(to));
+    joined.done = [parts, reader](Status status, std::span<const uint8_t> all) {
+      if (!status.ok() && status.code() != Code::kCancelled) return reader->submit(std::move(*parts));
+      for (ReadOp& op : *parts) {
+        size_t n = std::min(all.size(), static_cast<size_t>(op.bytes));
+        op.done(status, all.first(n));
+        all = all.subspan(n);
+      }
+    };
+    out.push_back(std::move(joined));
+  }
+  return out;
+}
+
+}  // namespace
+
 FetchId DirectoryStoreImpl::fetch(Fetch fetch) {
   auto f = std::make_shared<FetchState>();
   f->parts = std::move(fetch.parts);
@@ -107,6 +145,10 @@ FetchId DirectoryStoreImpl::fetch(Fetch fetch) {
     }
   }
   first.insert(first.end(), std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
+  // A few reads are quicker side by side; a limit is kept in small steps.
+  constexpr size_t kMany = 32;
+  if (first.size() >= kMany && options_.limit_bytes_per_s == 0)
+    first = join_neighbours(std::move(first), reader_.get());
   if (f->states.empty()) {
     end_fetch(f);
   } else if (!first.empty()) {

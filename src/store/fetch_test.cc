@@ -107,6 +107,8 @@ TEST_P(SplitFetch, TheFirstLayersComeFirst) {
   }
   Counters c = s->counters();
   EXPECT_EQ(c.split_fetches, 5);
+  EXPECT_EQ(fetch(s.get(), 1, 40, 0).out.whole, 41u);
+  EXPECT_EQ(s->counters().split_fetches, 5);
   EXPECT_LE(c.first_layers_ns, c.split_fetch_ns);
   EXPECT_EQ(s->gauges().leases, 0);
   // Whole reads of the same records, and the scrub's, know nothing of parts.
@@ -149,6 +151,13 @@ TEST_P(SplitFetch, DamageEndsThePrefix) {
   EXPECT_EQ(r.out.whole, 12u);
   EXPECT_EQ(r.firsts, 0);
   EXPECT_EQ(s->counters().integrity_failures, 2);
+  // Reads that were joined to one: only what is damaged is lost.
+  put_split(s.get(), 3, 60, 0);
+  damage(s.get(), d.path(), 3, 33, 700);
+  r = fetch(s.get(), 3, 60, 0);
+  EXPECT_EQ(r.out.whole, 33u);
+  EXPECT_EQ(s->counters().integrity_failures, 3);
+  EXPECT_TRUE(s->contains(Kind::kBlock, test_key(3, 34)));
   // A block that is not there: what is before it comes, and nothing is said before.
   r = fetch(s.get(), 2, 20);
   EXPECT_EQ(r.out.whole, 12u);
