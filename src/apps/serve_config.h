@@ -29,6 +29,7 @@ struct ServeConfig {
 
   std::vector<std::string> store;
   std::string store_write = "through";
+  bool store_layers = false;
   int64_t store_data_parts = 10, store_parity_parts = 2;
   int64_t store_warm_ms = 1000, store_limit_mb_s = 0;
   int64_t store_bytes = 0, store_chat_ttl_s = 7 * 86400, store_agent_ttl_s = 3 * 86400;

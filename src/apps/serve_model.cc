@@ -119,6 +119,8 @@ Result<ServedModel> open_engine(const ServeConfig& c,
     DI_ASSIGN(owned->store, open_prefix_store(store_options(c)));
     e.store = owned->store.prefix.get();
     e.store_late = c.store_write == "back";
+    // Reads of less than 40 KiB are slow everywhere.
+    e.store_split_bytes = c.store_layers ? 40'960 : 0;
     e.store_warm_ns = c.store_warm_ms * 1'000'000;
     DI_ASSIGN(e.tokenizer_digest, tokenizer_digest(owned->model.dir));
     progress(owned->store.notice);

@@ -124,6 +124,10 @@ void describe_store(Describer& d) {
   d("store_write", &C::store_write,
     "through: blocks go there as they are completed; back: when their request ends")
       .choices = {"through", "back"};
+  d("store_layers", &C::store_layers,
+    "read blocks layer by layer, so that a step can begin before all has come; for disks that read small "
+    "pieces "
+    "as quickly as large ones (docs/store.md)");
   d("store_bytes", &C::store_bytes,
     "bytes this process may keep there; the least recently used go first; 0: no limit");
   d("store_warm_ms", &C::store_warm_ms,

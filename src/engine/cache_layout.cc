@@ -49,6 +49,7 @@ CacheLayout make_cache_layout(const ModelConfig& c, bool quantised) {
 }
 
 BlockSplit split_block(const CacheLayout& l, int64_t least_bytes) {
+  if (least_bytes <= 0) return {};
   for (size_t i = l.sources.size(); i-- > 1;) {
     int64_t at = l.sources[i].main_codes;
     if (at >= least_bytes && l.block_bytes - at >= least_bytes) return {at, static_cast<int>(i)};

@@ -36,7 +36,8 @@ struct CacheLayout {
 };
 
 // Where a block may be cut so that what its first sources have lies before: at the last source's end that
-// leaves at least `least_bytes` on either side, so that the rest is needed late. Zeros: nowhere.
+// leaves at least `least_bytes` on either side, so that the rest is needed late. Zeros: nowhere,
+// or least_bytes is 0.
 struct BlockSplit {
   int64_t bytes = 0;
   int sources = 0;

@@ -52,10 +52,10 @@ struct EngineConfig {
   TraceSink* trace = nullptr;    // outlives the engine
   PrefixStore* store = nullptr;  // outlives the engine; null: none
   bool store_late = false;       // it is given blocks when a request ends, not as they are completed
-  // Blocks are stored, and read again, in two parts of at least so many bytes each, what the first layers
-  // read before the rest, where the model's blocks are large enough. Smaller reads would cost the disk's
-  // speed.
-  int64_t store_split_bytes = 40'960;
+  // Blocks are stored, and read again where that pays, in two parts of at least so many bytes each, what the
+  // first layers read before the rest, where the model's blocks are large enough. 0: in one part, as disks
+  // like it.
+  int64_t store_split_bytes = 0;
   int64_t store_warm_ns = 0;  // what was used last is read into memory before the start, for so long
   // Made-up experts, for measurements: answers then mean nothing and depend on what else runs. make_engine
   // only; not together with a store.

@@ -65,7 +65,7 @@ struct SplitQuery {
   double needed_share = 0;  // of the step's time, that has passed when these layers begin
   bool alone = true;        // no other load is under way
 };
-inline constexpr double kSplitCost = 1.2;  // times as long as in one go; measured, docs/store.md
+inline constexpr double kSplitCost = 2.5;  // times as long as in one go; measured, docs/store.md
 bool decide_split(const SplitQuery& query);
 
 // Whether a small read should be made now to renew the prediction.

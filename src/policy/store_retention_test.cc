@@ -143,9 +143,9 @@ TEST(Restore, PricesFollowMeasurements) {
 
 TEST(Restore, FirstLayersFirstWhenAStepCanBeginMeanwhile) {
   // 100 ms of fetching, two fifths of them for the later layers, which are needed in the middle of the step.
-  SplitQuery q{100e6, 0.4, 96e6, 0.5, true};
-  EXPECT_TRUE(decide_split(q));  // 48 ms until they are there, 48 until they are needed
-  q.step_ns = 95e6;
+  SplitQuery q{100e6, 0.4, 200e6, 0.5, true};
+  EXPECT_TRUE(decide_split(q));  // in two parts it takes 250 ms, 100 for these; they are needed after 100
+  q.step_ns = 199e6;
   EXPECT_FALSE(decide_split(q));
   q.step_ns = 1e9;
   EXPECT_TRUE(decide_split(q));

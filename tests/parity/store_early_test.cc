@@ -49,6 +49,19 @@ class StoreEarly : public testing::Test {
   store::TestDirectory dir;
 };
 
+TEST(BlockSplits, AtTheLastSourceThatLeavesEnough) {
+  CacheLayout l = make_cache_layout<float>(*builtin_config("v41-flash"), true);
+  ASSERT_EQ(l.block_bytes, 113'920);
+  auto at = [&](int64_t least) {
+    BlockSplit s = split_block(l, least);
+    return std::pair(s.bytes, s.sources);
+  };
+  EXPECT_EQ(at(40'960), std::pair(int64_t{68'352}, 3));
+  EXPECT_EQ(at(45'568), std::pair(int64_t{68'352}, 3));
+  EXPECT_EQ(at(45'569), std::pair(int64_t{0}, 0));  // either part would be smaller
+  EXPECT_EQ(at(0), std::pair(int64_t{0}, 0));
+}
+
 TEST_F(StoreEarly, TheRestComesInTime) {
   auto n = slow();
   n->prefix->rest_ns = 3000 * kMs;
