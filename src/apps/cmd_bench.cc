@@ -41,6 +41,7 @@ struct Options {
   std::string model, workload = "chat", trace_out;
   bool offline = false, json = false, quiet = false, no_speculate = false, no_cache = false;
   int threads = 0;
+  WeightsPlace place = WeightsPlace::kAuto;
   double rate = 0, budget_ms = 0;
   LoadSpec spec;
   DriveOptions load;
@@ -106,7 +107,9 @@ Result<Bench> prepare(Options* o) {
   b.workload = std::move(*w);
   if (b.cut > 0 && !o->quiet)
     fmt::print(stderr, "{} requests of the trace were longer than the context and were cut\n", b.cut);
-  b.pool = std::make_unique<ThreadPool>(o->threads > 0 ? o->threads : ThreadPool::usable_cpus());
+  b.pool = make_pool(o->threads);
+  DI_ASSIGN(const std::string placed, place_weights(o->place, b.model.weights.get(), b.pool.get()));
+  if (!placed.empty() && !o->quiet) fmt::print(stderr, "{}\n", placed);
   if (o->rate > 0) o->load.concurrency = 0;
   o->load.speculate = !o->no_speculate;
   o->load.use_cache = !o->no_cache;
@@ -411,6 +414,7 @@ void add_shared(CLI::App* cmd, Options* o) {
   cmd->add_option("--slo-ttft-ms", o->goals.ttft_ms, "Good requests: first token within");
   cmd->add_option("--slo-tpot-ms", o->goals.tpot_ms, "Good requests: time per output token within");
   cmd->add_option("--threads", o->threads, "Threads (default: all usable CPUs)")->check(CLI::Range(1, 4096));
+  add_weights_place(cmd, &o->place);
   cmd->add_flag("--json", o->json, "One JSON object");
   cmd->add_flag("--quiet", o->quiet, "No progress and no notices");
 }
@@ -449,6 +453,7 @@ void add_bench(Program& program) {
   CLI::App* bench = bench_command(program);
   add_limits(bench, program);
   add_bench_steps(bench, program);
+  add_bench_load(bench, program);
   auto serve = std::make_shared<Options>(), sweep = std::make_shared<Options>();
   serve->command = "serve";
   sweep->command = "sweep";

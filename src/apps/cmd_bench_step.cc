@@ -21,6 +21,7 @@ struct Options {
   StepBenchOptions bench;
   int threads = 0, steps = 0;
   int64_t expert_memory_mib = 0;
+  WeightsPlace place = WeightsPlace::kAuto;
   bool json = false, quick = false, quiet = false;
   double bandwidth = 0, tera_ops = 0;  // project
 };
@@ -53,10 +54,12 @@ struct Measured {
 template <typename F>
 Result<Measured> measure(const Options& o, const LoadedModel& model, const F& run) {
   Measured m;
-  m.threads = o.threads > 0 ? o.threads : ThreadPool::usable_cpus();
-  ThreadPool pool(m.threads);
+  std::unique_ptr<ThreadPool> pool = make_pool(o.threads);
+  m.threads = pool->threads();
+  DI_ASSIGN(const std::string placed, place_weights(o.place, model.weights.get(), pool.get()));
+  if (!placed.empty() && !o.quiet) fmt::print(stderr, "{}\n", placed);
   auto before = limits_now(o, m.threads);
-  auto points = run(*model.weights, &pool, o.bench);
+  auto points = run(*model.weights, pool.get(), o.bench);
   if (!points.ok()) return points.status();
   m.points = std::move(*points);
   m.limits = mean(std::move(before), limits_now(o, m.threads));
@@ -179,6 +182,7 @@ void add_points(CLI::App* cmd, Options* o) {
   cmd->add_flag("--profile", o->bench.profile, "Where the time goes, a line per part");
   add_routing(cmd, &o->bench.routing);
   add_expert_memory(cmd, &o->expert_memory_mib);
+  add_weights_place(cmd, &o->place);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct Options {
   ChatPromptOptions chat;
   bool no_speculate = false, exact = false, json = false, quiet = false;
   int threads = 0;
+  WeightsPlace place = WeightsPlace::kAuto;
   int64_t keep = 0, expert_memory_mib = 0;
   GenerateOptions generate;
 };
@@ -126,8 +127,11 @@ int run_generate(Options o) {
   int64_t room = c.max_position_embeddings - static_cast<int64_t>(prompt.size());
   if (o.generate.max_tokens < 0) o.generate.max_tokens = std::max<int64_t>(1, std::min<int64_t>(256, room));
 
-  ThreadPool pool(o.threads > 0 ? o.threads : ThreadPool::usable_cpus());
-  Forward<float> model(m.weights.get(), &pool, {});
+  std::unique_ptr<ThreadPool> pool = make_pool(o.threads);
+  auto placed = place_weights(o.place, m.weights.get(), pool.get());
+  if (!placed.ok()) return fail(placed.status());
+  if (!placed->empty() && !o.quiet) fmt::print(stderr, "{}\n", *placed);
+  Forward<float> model(m.weights.get(), pool.get(), {});
   int64_t block = model.layout().block_tokens;
   BlockPool blocks(model.layout().block_bytes,
                    (static_cast<int64_t>(prompt.size()) + o.generate.max_tokens + block) / block + 1);
@@ -192,6 +196,7 @@ void add_generate(Program& program) {
   cmd->add_option("--threads", o->threads, "Threads (default: all usable CPUs); never changes the text")
       ->check(CLI::Range(1, 4096));
   add_expert_memory(cmd, &o->expert_memory_mib);
+  add_weights_place(cmd, &o->place);
   cmd->add_flag("--json", o->json, "Print one JSON object with text, token_ids, usage and timing");
   cmd->add_flag("--quiet", o->quiet, "No line of statistics");
   cmd->callback([&program, o] { program.run = [o] { return run_generate(*o); }; });

@@ -43,5 +43,6 @@ void add_store(Program& program);
 // The parent of all benches, made when first asked for: `deepinfer bench NAME`.
 CLI::App* bench_command(Program& program);
 void add_bench_steps(CLI::App* bench, Program& program);
+void add_bench_load(CLI::App* bench, Program& program);
 
 }  // namespace deepinfer

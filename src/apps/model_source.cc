@@ -1,10 +1,15 @@
 // Finds and loads the model of a command.
 #include "apps/model_source.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <system_error>
 
+#include "checkpoint/resident.h"
 #include "checkpoint/synth.h"
 
 namespace deepinfer {
@@ -54,6 +59,40 @@ void add_routing(CLI::App* command, Routing* routing) {
           std::map<std::string, Routing>{
               {"model", Routing::kModel}, {"balanced", Routing::kBalanced}, {"random", Routing::kRandom}},
           CLI::ignore_case));
+}
+
+void add_weights_place(CLI::App* command, WeightsPlace* place) {
+  command
+      ->add_option("--weights", *place,
+                   "map: read from the file's mapping; copy: in memory, every memory node its rows, in huge "
+                   "pages; auto: copy where there are several memory nodes and room")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, WeightsPlace>{
+              {"auto", WeightsPlace::kAuto}, {"map", WeightsPlace::kMapped}, {"copy", WeightsPlace::kCopied}},
+          CLI::ignore_case));
+}
+
+WeightsPlace weights_place(const std::string& name) {
+  return name == "copy" ? WeightsPlace::kCopied : name == "map" ? WeightsPlace::kMapped : WeightsPlace::kAuto;
+}
+
+std::unique_ptr<ThreadPool> make_pool(int64_t threads) {
+  const int n = threads > 0 ? static_cast<int>(std::min<int64_t>(threads, 4096)) : ThreadPool::usable_cpus();
+  const ThreadPlan plan = plan_threads(read_topology(), n);
+  if (plan.groups > 1) return std::make_unique<ThreadPool>(plan, false);
+  return std::make_unique<ThreadPool>(n);
+}
+
+Result<std::string> place_weights(WeightsPlace place, ModelWeights* weights, ThreadPool* pool) {
+  if (place == WeightsPlace::kMapped || (place == WeightsPlace::kAuto && pool->groups() == 1))
+    return std::string();
+  auto done = make_resident(weights, pool);
+  if (!done.ok() && place == WeightsPlace::kAuto) return "weights stay mapped: " + done.status().message();
+  if (!done.ok()) return done.status();
+  const double seconds = static_cast<double>(done->ns) / 1e9;
+  return fmt::format("{} MB of weights copied to {} memory node{} in {:.1f} s, {:.1f} GB/s",
+                     done->bytes >> 20, pool->groups(), pool->groups() == 1 ? "" : "s", seconds,
+                     static_cast<double>(done->bytes) / seconds / 1e9);
 }
 
 void add_expert_memory(CLI::App* command, int64_t* mib) {

@@ -20,6 +20,7 @@ struct ServeConfig {
   bool vendor_model_names = true;
   int64_t threads = 0, context_tokens = 0, kv_tokens = 0, max_running = 64, step_tokens = 0;
   int64_t expert_memory_bytes = 0;
+  std::string weights = "auto";
   bool speculate = true, exact_hits = false;
   std::string speculation = "dynamic";
   int64_t fixed_drafts = 5;

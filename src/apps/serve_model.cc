@@ -98,8 +98,10 @@ Result<ServedModel> open_engine(const ServeConfig& c,
   DI_ASSIGN(out.grammars, GrammarFactory::create(*out.tokenizer, constraints));
   progress(fmt::format("{}: {} loaded in {:.1f} s", out.name, owned->model.dir,
                        static_cast<double>(now_ns() - begin) / 1e9));
-  owned->pool = std::make_unique<ThreadPool>(
-      c.threads > 0 ? static_cast<int>(std::min<int64_t>(c.threads, 4096)) : ThreadPool::usable_cpus());
+  owned->pool = make_pool(c.threads);
+  DI_ASSIGN(const std::string placed,
+            place_weights(weights_place(c.weights), owned->model.weights.get(), owned->pool.get()));
+  if (!placed.empty()) progress(placed);
   EngineConfig e;
   if (c.kv_tokens > 0) {
     e.pool_blocks = std::max<int64_t>(1, (c.kv_tokens + kBlockTokens - 1) / kBlockTokens);

@@ -86,6 +86,11 @@ void describe_model(Describer& d) {
   d("threads", &C::threads, "threads of the forward pass; 0: all usable CPUs");
   d("context_tokens", &C::context_tokens, "longest prompt and answer together; 0: the model's");
   d("kv_tokens", &C::kv_tokens, "tokens the cache holds over all requests; 0: chosen from the free memory");
+  d("weights", &C::weights,
+    "map: read from the file's mapping; copy: in memory, every memory node its rows, in huge pages; auto: "
+    "copy "
+    "where there are several memory nodes and room")
+      .choices = {"auto", "map", "copy"};
   d("expert_memory_bytes", &C::expert_memory_bytes,
     "routed experts kept in memory, the most used ones; the others are read from the checkpoint when needed; "
     "0: all");

@@ -8,6 +8,7 @@
 
 #include "base/numeric.h"
 #include "checkpoint/check.h"
+#include "checkpoint/resident.h"
 #include "checkpoint/shard_index.h"
 #include "checkpoint/test_directory.h"
 #include "checkpoint/token_map.h"
@@ -180,6 +181,67 @@ TEST_P(RoundTrip, StoredWeightsAreTheExactOnesWithinHalfAStep) {
   compare(got->draft.markov_embed, want->draft.markov_embed, "markov_embed");
   compare(got->draft.markov_head, want->draft.markov_head, "markov_head");
   compare(got->draft.confidence, want->draft.confidence, "confidence");
+}
+
+// Copied into memory, on any number of memory nodes: the same matrices, and none of them in the mapping.
+TEST_P(RoundTrip, CopiedWeightsAreTheSame) {
+  TempDir dir;
+  const std::string path = make_checkpoint(dir, GetParam());
+  const auto mapped = load_checkpoint(path);
+  ASSERT_TRUE(mapped.ok());
+  for (int nodes : {1, 2, 3}) {
+    auto copied = load_checkpoint(path);
+    ASSERT_TRUE(copied.ok());
+    auto pool = ThreadPool::with_groups(3, nodes);
+    const auto report = make_resident(&*copied, pool.get());
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    EXPECT_EQ(report->bytes, resident_bytes(*mapped));
+    int matrices = 0;
+    const auto same = [&](const MatrixView& a, const MatrixView& b) {
+      if (a.empty()) return;
+      ++matrices;
+      EXPECT_NE(a.data, b.data);
+      EXPECT_EQ(a.rows, b.rows);
+      int64_t differ = 0;
+      for (int64_t r = 0; r < a.rows; ++r)
+        for (int64_t col = 0; col < a.cols; ++col) differ += decode(a, r, col) != decode(b, r, col);
+      EXPECT_EQ(differ, 0) << "matrix " << matrices;
+    };
+    for (const bool draft : {false, true}) {
+      const auto& from = draft ? mapped->mtp : mapped->layers;
+      const auto& to = draft ? copied->mtp : copied->layers;
+      for (size_t l = 0; l < from.size(); ++l) {
+        const BlockWeights &a = from[l], &b = to[l];
+        same(a.hc_attn.fn, b.hc_attn.fn), same(a.hc_ffn.fn, b.hc_ffn.fn), same(a.wq_a, b.wq_a),
+            same(a.wq_b, b.wq_b), same(a.wkv, b.wkv), same(a.wo_a, b.wo_a), same(a.wo_b, b.wo_b),
+            same(a.gate, b.gate), same(a.shared.w1, b.shared.w1), same(a.shared.w2, b.shared.w2),
+            same(a.shared.w3, b.shared.w3);
+        for (size_t e = 0; e < a.experts.size(); ++e)
+          same(a.experts[e].w1, b.experts[e].w1), same(a.experts[e].w2, b.experts[e].w2),
+              same(a.experts[e].w3, b.experts[e].w3);
+        if (a.compressor)
+          same(a.compressor->wkv, b.compressor->wkv), same(a.compressor->wgate, b.compressor->wgate),
+              same(a.compressor->wk, b.compressor->wk);
+        if (a.indexer)
+          same(a.indexer->wq_b, b.indexer->wq_b), same(a.indexer->weights_proj, b.indexer->weights_proj);
+        if (a.engram) same(a.engram->wkv, b.engram->wkv);
+      }
+    }
+    same(mapped->draft.main_proj, copied->draft.main_proj);
+    same(mapped->draft.markov_head, copied->draft.markov_head);
+    same(mapped->draft.confidence, copied->draft.confidence);
+    same(mapped->head, copied->head);
+    EXPECT_GT(matrices, 20);
+    // Tables stay where they were.
+    const auto* embed = static_cast<const uint8_t*>(copied->embed.data);
+    bool inside = false;
+    for (auto m : copied->mapped) inside = inside || (embed >= m.data() && embed < m.data() + m.size());
+    EXPECT_TRUE(inside);
+  }
+  auto bounded = load_checkpoint(path, {.expert_memory_bytes = 1 << 20});
+  ASSERT_TRUE(bounded.ok());
+  ThreadPool one(1);
+  EXPECT_EQ(make_resident(&*bounded, &one).status().code(), Code::kInvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, RoundTrip, ::testing::Values("t0", "t1", "t2"));

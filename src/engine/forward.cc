@@ -7,6 +7,7 @@
 
 #include "engine/forward_impl.h"
 #include "engine/row_cuts.h"
+#include "host/row_share.h"
 
 namespace deepinfer {
 
@@ -19,15 +20,28 @@ void LinearPhase<A>::add(const MatrixView& w, const A* x, int64_t ldx, const int
   products_.push_back({&w, x, ldx, rows, T, row0, row1, y, ldy, out, input_of(w, x, ldx, rows, T)});
 }
 
-// Pieces of at least 256 K multiply-adds, which hide the hand-out.
+// Pieces of at least 256 K multiply-adds, which hide the hand-out; those of a memory node's rows together.
 template <typename A>
 void LinearPhase<A>::cut() {
-  RowCuts cuts{0, pool_->threads(), int64_t{1} << 18, 4096};
-  for (const Product& p : products_) cuts.left += (p.row1 - p.row0) * p.cost();
-  for (const Product& p : products_) {
-    bool plain = p.w->format == WeightFormat::kF32 || p.w->format == WeightFormat::kF64;
-    for (int64_t r = p.row0; r < p.row1; r = pieces_.back().row1)
-      pieces_.push_back({&p, r, r + cuts.next(p.row1 - r, p.cost(), plain ? 4 : 32)});
+  const int nodes = pool_->groups();
+  ends_.clear();
+  for (int node = 0; node < nodes; ++node) {
+    const auto share = [&](const Product& p) {
+      const RowShare s = row_share(p.w->rows, node, nodes);
+      return RowShare{std::max(p.row0, s.begin), std::min(p.row1, s.end)};
+    };
+    RowCuts cuts{0, pool_->group_threads(node), int64_t{1} << 18, 4096};
+    for (const Product& p : products_) {
+      const RowShare s = share(p);
+      cuts.left += std::max<int64_t>(0, s.end - s.begin) * p.cost();
+    }
+    for (const Product& p : products_) {
+      const bool plain = p.w->format == WeightFormat::kF32 || p.w->format == WeightFormat::kF64;
+      const RowShare s = share(p);
+      for (int64_t r = s.begin; r < s.end; r = pieces_.back().row1)
+        pieces_.push_back({&p, r, r + cuts.next(s.end - r, p.cost(), plain ? 4 : 32)});
+    }
+    ends_.push_back(static_cast<int64_t>(pieces_.size()));
   }
 }
 
@@ -72,7 +86,7 @@ void LinearPhase<A>::run() {
   fill_forms();
   cut();
   if (pieces_.size() > 1) ++work_->jobs;
-  pool_->run(static_cast<int64_t>(pieces_.size()), [&](int64_t i, int) {
+  pool_->run_grouped(ends_, [&](int64_t i, int) {
     const Piece& piece = pieces_[static_cast<size_t>(i)];
     const Product& p = *piece.product;
     if (p.input >= 0 && inputs_[static_cast<size_t>(p.input)].exact)

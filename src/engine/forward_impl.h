@@ -86,6 +86,7 @@ class LinearPhase {
   std::vector<PreparedRows<A>>* forms_;
   std::vector<Product> products_;
   std::vector<Piece> pieces_;
+  std::vector<int64_t> ends_;  // of the pieces of every memory node
   std::vector<Input> inputs_;
 };
 
@@ -148,6 +149,11 @@ struct Forward<A>::Impl {
   void for_rows(int64_t n, const std::function<void(int64_t, int)>& f) {
     if (n > 1) ++work.jobs;
     pool->run(n, f);
+  }
+  // The same for pieces that lie together by memory node (ThreadPool::run_grouped).
+  void for_pieces(const std::vector<int64_t>& ends, const std::function<void(int64_t, int)>& f) {
+    if (ends.back() > 1) ++work.jobs;
+    pool->run_grouped(ends, f);
   }
   A* worker_scratch(int worker_id, int64_t n) {
     auto& v = worker[static_cast<size_t>(worker_id)];

@@ -13,6 +13,7 @@
 
 #include "engine/forward_impl.h"
 #include "engine/row_cuts.h"
+#include "host/row_share.h"
 
 namespace deepinfer {
 namespace {
@@ -178,27 +179,39 @@ void Forward<A>::Impl::moe(const BlockWeights& b, int experts, int top_k, const 
   }
   group_by_expert(b, experts, K, T);
 
+  // Both lists node by node: rows of the inner width, then outputs.
+  const int nodes = pool->groups();
   s.pieces.clear();
-  RowCuts cuts{0, pool->threads(), kLeastPiece, 0};
-  for (const auto& g : s.groups) cuts.left += 2 * I * g.n * H;
-  for (const auto& g : s.groups) {
-    cuts.most_rows = std::max<int64_t>(128, kPieceValues / (2 * g.n) / 32 * 32);
-    for (int64_t r = 0; r < I; r = s.pieces.back().end)
-      s.pieces.push_back({&g, r, r + cuts.next(I - r, 2 * g.n * H, 32)});
+  s.ends.clear();
+  for (int node = 0; node < nodes; ++node) {
+    const RowShare part = row_share(I, node, nodes);
+    RowCuts cuts{0, pool->group_threads(node), kLeastPiece, 0};
+    for (const auto& g : s.groups) cuts.left += 2 * (part.end - part.begin) * g.n * H;
+    for (const auto& g : s.groups) {
+      cuts.most_rows = std::max<int64_t>(128, kPieceValues / (2 * g.n) / 32 * 32);
+      for (int64_t r = part.begin; r < part.end; r = s.pieces.back().end)
+        s.pieces.push_back({&g, r, r + cuts.next(part.end - r, 2 * g.n * H, 32)});
+    }
+    s.ends.push_back(static_cast<int64_t>(s.pieces.size()));
   }
   const auto up = [&](int64_t i, int wk) { expert_up(s.pieces[static_cast<size_t>(i)], pairs, wk); };
-  for_rows(static_cast<int64_t>(s.pieces.size()), std::cref(up));
+  for_pieces(s.ends, std::cref(up));
 
   s.pieces.clear();
-  cuts = {H * (pairs + T) * I, pool->threads(), kLeastPiece,
-          std::max<int64_t>(32, kPieceValues / (pairs + T) / 32 * 32)};
-  for (int64_t r = 0; r < H; r = s.pieces.back().end)
-    s.pieces.push_back({nullptr, r, r + cuts.next(H - r, (pairs + T) * I, 32)});
+  s.ends.clear();
+  for (int node = 0; node < nodes; ++node) {
+    const RowShare part = row_share(H, node, nodes);
+    RowCuts cuts{(part.end - part.begin) * (pairs + T) * I, pool->group_threads(node), kLeastPiece,
+                 std::max<int64_t>(32, kPieceValues / (pairs + T) / 32 * 32)};
+    for (int64_t r = part.begin; r < part.end; r = s.pieces.back().end)
+      s.pieces.push_back({nullptr, r, r + cuts.next(part.end - r, (pairs + T) * I, 32)});
+    s.ends.push_back(static_cast<int64_t>(s.pieces.size()));
+  }
   const auto down = [&](int64_t i, int wk) {
     const auto& p = s.pieces[static_cast<size_t>(i)];
     experts_down(p.begin, p.end, K, T, wk);
   };
-  for_rows(static_cast<int64_t>(s.pieces.size()), std::cref(down));
+  for_pieces(s.ends, std::cref(down));
 }
 
 #define DI_INSTANTIATE(A)                                                                        \

@@ -32,6 +32,7 @@ struct MoeScratch {
   std::vector<Group> groups;       // touched experts ascending, then the shared one
   std::vector<int32_t> touched;    // ids of the touched experts, where they may not all be resident
   std::vector<Piece> pieces;
+  std::vector<int64_t> ends;              // of the pieces of every memory node
   PreparedRows<A> dense, routed;          // the input: router and shared expert, routed experts
   PreparedRows<A> dense_act, routed_act;  // the activations between up and down
 };

@@ -55,12 +55,14 @@ void futex_wake_all(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void pin_to(std::thread* thread, int cpu) {
+void bind_to(pthread_t thread, const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  // A refusal (the mask changed meanwhile) leaves the thread unpinned, which is correct, only slower.
-  pthread_setaffinity_np(thread->native_handle(), sizeof(set), &set);
+  for (int cpu : cpus) {
+    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  }
+  // A refusal (the mask changed meanwhile) leaves the thread unbound, which is correct, only slower.
+  pthread_setaffinity_np(thread, sizeof(set), &set);
 }
 
 }  // namespace
@@ -71,8 +73,18 @@ struct ThreadPool::Impl {
 
   // The job. Written by the owner while it is closed and nobody is inside.
   const std::function<void(int64_t, int)>* task = nullptr;
-  int64_t n = 0;
-  alignas(64) std::atomic<int64_t> next{0};
+  // The tasks of a group; those of a job without groups are all in the first.
+  struct alignas(64) List {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  std::vector<List> lists = std::vector<List>(1);
+  size_t lists_used = 1;
+  bool own_only = false;
+  std::vector<int> group;  // of each worker
+  std::vector<int> group_size;
+  std::vector<int> owner_cpus;  // the owner is bound to them; empty: to none
+  std::thread::id owner;        // who was bound
 
   alignas(64) std::atomic<uint64_t> job{0};
   alignas(64) std::atomic<uint32_t> work_word{0};  // workers sleep here; changes with every job
@@ -86,11 +98,63 @@ struct ThreadPool::Impl {
 
   // noexcept: a task that throws ends the program at once rather than leaving workers inside a dead job.
   void take_indices(int worker) noexcept {
-    for (;;) {
-      int64_t i = next.fetch_add(1, std::memory_order_relaxed);
-      if (i >= n) return;
-      (*task)(i, worker);
+    const size_t first = lists_used == 1 ? 0 : static_cast<size_t>(group[static_cast<size_t>(worker)]);
+    for (size_t k = 0; k < (own_only ? 1 : lists_used); ++k) {
+      List& list = lists[(first + k) % lists_used];
+      for (;;) {
+        int64_t i = list.next.fetch_add(1, std::memory_order_relaxed);
+        if (i >= list.end) break;
+        (*task)(i, worker);
+      }
     }
+  }
+
+  // The thread that runs jobs belongs to the first group's node.
+  void bind_owner() {
+    if (owner_cpus.empty() || owner == std::this_thread::get_id()) return;
+    owner = std::this_thread::get_id();
+    bind_to(pthread_self(), owner_cpus);
+  }
+
+  bool all_taken() const {
+    for (size_t g = 0; g < lists_used; ++g) {
+      if (lists[g].next.load(std::memory_order_relaxed) < lists[g].end) return false;
+    }
+    return true;
+  }
+
+  void start(int count, const std::vector<int>& groups_of) {
+    threads = count;
+    group = groups_of;
+    for (int g : group) {
+      if (static_cast<size_t>(g) >= group_size.size()) group_size.resize(static_cast<size_t>(g) + 1);
+      ++group_size[static_cast<size_t>(g)];
+    }
+    lists = std::vector<List>(group_size.size());
+    // With more threads than CPUs a spinning thread only keeps a working one from its CPU.
+    if (threads > usable_cpus()) spin_pauses = 0;
+    for (int w = 1; w < threads; ++w) workers.emplace_back([this, w] { worker_loop(w); });
+  }
+
+  // The job of the lists as they are.
+  void go(const std::function<void(int64_t, int)>& f, bool alone) {
+    task = &f;
+    if (alone) {
+      own_only = false;
+      take_indices(0);
+      return;
+    }
+    uint64_t number = job.load(std::memory_order_relaxed) / kJobStep + 1;
+    job.store(number * kJobStep | kOpen, std::memory_order_seq_cst);
+    wake_workers();
+    take_indices(0);
+    // Nobody else takes the others' tasks: the job stays open until they have come for them.
+    while (own_only && !all_taken()) {
+      wake_workers();
+      std::this_thread::yield();
+    }
+    job.fetch_and(~kOpen, std::memory_order_seq_cst);
+    wait_until_empty();
   }
 
   // True when a job later than `*seen` was open and this worker is now inside it.
@@ -161,16 +225,36 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int threads, bool pin) : impl_(std::make_unique<Impl>()) {
   DI_CHECK(threads >= 1 && threads < static_cast<int>(kInsideMask), fmt::format("{} threads", threads));
-  impl_->threads = threads;
-  // With more threads than CPUs a spinning thread only keeps a working one from its CPU.
-  if (threads > usable_cpus()) impl_->spin_pauses = 0;
-  std::vector<int> order;
-  if (pin) order = read_topology().cpu_order;
-  for (int w = 1; w < threads; ++w) {
-    impl_->workers.emplace_back([impl = impl_.get(), w] { impl->worker_loop(w); });
-    if (order.size() >= static_cast<size_t>(threads))
-      pin_to(&impl_->workers.back(), order[static_cast<size_t>(w)]);
-  }
+  impl_->start(threads, std::vector<int>(static_cast<size_t>(threads), 0));
+  if (!pin) return;
+  const std::vector<int> order = read_topology().cpu_order;
+  if (order.size() < static_cast<size_t>(threads)) return;
+  for (size_t w = 1; w < static_cast<size_t>(threads); ++w)
+    bind_to(impl_->workers[w - 1].native_handle(), {order[w]});
+}
+
+ThreadPool::ThreadPool(const ThreadPlan& plan, bool pin) : impl_(std::make_unique<Impl>()) {
+  const size_t threads = plan.cpu.size();
+  DI_CHECK(threads >= 1 && threads < kInsideMask && plan.group.size() == threads, "a plan of no threads");
+  impl_->start(static_cast<int>(threads), plan.group);
+  if (plan.groups == 1 && !pin) return;
+  std::vector<std::vector<int>> cpus(static_cast<size_t>(plan.groups));
+  for (size_t w = 0; w < threads; ++w) cpus[static_cast<size_t>(plan.group[w])].push_back(plan.cpu[w]);
+  const auto mine = [&](size_t w) {
+    return pin ? std::vector<int>{plan.cpu[w]} : cpus[static_cast<size_t>(plan.group[w])];
+  };
+  for (size_t w = 1; w < threads; ++w) bind_to(impl_->workers[w - 1].native_handle(), mine(w));
+  impl_->owner_cpus = mine(0);
+}
+
+std::unique_ptr<ThreadPool> ThreadPool::with_groups(int threads, int groups) {
+  DI_CHECK(groups >= 1 && groups <= threads, fmt::format("{} groups of {} threads", groups, threads));
+  auto pool = std::make_unique<ThreadPool>(1);
+  std::vector<int> group;
+  for (int w = 0; w < threads; ++w) group.push_back(w % groups);
+  pool->impl_ = std::make_unique<Impl>();
+  pool->impl_->start(threads, group);
+  return pool;
 }
 
 ThreadPool::~ThreadPool() {
@@ -183,24 +267,45 @@ int ThreadPool::threads() const {
   return impl_->threads;
 }
 
+int ThreadPool::groups() const {
+  return static_cast<int>(impl_->group_size.size());
+}
+
+int ThreadPool::group_threads(int group) const {
+  return impl_->group_size[static_cast<size_t>(group)];
+}
+
 void ThreadPool::run(int64_t n, const std::function<void(int64_t, int)>& task) {
   if (n <= 0) return;
   Impl& p = *impl_;
   DI_CHECK(!p.running.exchange(true, std::memory_order_acquire),
            "ThreadPool::run called while a job runs (from a task, or from a second thread)");
-  p.task = &task;
-  p.n = n;
-  p.next.store(0, std::memory_order_relaxed);
-  if (p.threads == 1 || n == 1) {
-    p.take_indices(0);
-  } else {
-    uint64_t number = p.job.load(std::memory_order_relaxed) / kJobStep + 1;
-    p.job.store(number * kJobStep | kOpen, std::memory_order_seq_cst);
-    p.wake_workers();
-    p.take_indices(0);
-    p.job.fetch_and(~kOpen, std::memory_order_seq_cst);
-    p.wait_until_empty();
+  p.bind_owner();
+  p.lists_used = 1;
+  p.own_only = false;
+  p.lists[0].next.store(0, std::memory_order_relaxed);
+  p.lists[0].end = n;
+  p.go(task, p.threads == 1 || n == 1);
+  p.running.store(false, std::memory_order_release);
+}
+
+void ThreadPool::run_grouped(std::span<const int64_t> ends, const std::function<void(int64_t, int)>& task,
+                             Taking taking) {
+  Impl& p = *impl_;
+  DI_CHECK(ends.size() == p.lists.size(), fmt::format("{} ends for {} groups", ends.size(), p.lists.size()));
+  if (ends.size() == 1) return run(ends[0], task);
+  if (ends.back() <= 0) return;
+  DI_CHECK(!p.running.exchange(true, std::memory_order_acquire),
+           "ThreadPool::run called while a job runs (from a task, or from a second thread)");
+  p.bind_owner();
+  p.lists_used = ends.size();
+  p.own_only = taking == Taking::kOwn;
+  int64_t begin = 0;
+  for (size_t g = 0; g < ends.size(); ++g) {
+    p.lists[g].next.store(begin, std::memory_order_relaxed);
+    p.lists[g].end = begin = ends[g];
   }
+  p.go(task, !p.own_only && ends.back() == 1);
   p.running.store(false, std::memory_order_release);
 }
 

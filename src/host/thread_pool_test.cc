@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "host/limits.h"
+
 namespace deepinfer {
 namespace {
 
@@ -85,6 +87,75 @@ TEST(ThreadPool, ManyPoolsComeAndGo) {
     pool.run(5, [&](int64_t, int) { count.fetch_add(1); });
     EXPECT_EQ(count.load(), 5);
   }
+}
+
+// Groups: every task once, whoever takes it; the own ones first; and with kOwn nobody else's at all.
+TEST(ThreadPool, GroupsTakeTheirOwnFirst) {
+  for (int threads : {2, 3, 5}) {
+    for (int groups = 1; groups <= threads; ++groups) {
+      auto pool = ThreadPool::with_groups(threads, groups);
+      ASSERT_EQ(pool->groups(), groups);
+      int sum = 0;
+      for (int g = 0; g < groups; ++g) sum += pool->group_threads(g);
+      EXPECT_EQ(sum, threads);
+      for (auto taking : {ThreadPool::Taking::kShared, ThreadPool::Taking::kOwn}) {
+        for (int64_t each : {0, 1, 3, 40}) {
+          std::vector<int64_t> ends;
+          // The last group has none, so its threads help or stand by.
+          for (int g = 0; g < groups; ++g) ends.push_back(each * std::min(g + 1, std::max(1, groups - 1)));
+          std::vector<std::atomic<int>> hits(static_cast<size_t>(ends.back()));
+          std::atomic<int> foreign{0};
+          pool->run_grouped(
+              ends,
+              [&](int64_t i, int worker) {
+                hits[static_cast<size_t>(i)].fetch_add(1);
+                int owner = 0;
+                while (i >= ends[static_cast<size_t>(owner)]) ++owner;
+                if (owner != worker % groups) foreign.fetch_add(1);
+              },
+              taking);
+          for (auto& h : hits) EXPECT_EQ(h.load(), 1);
+          if (taking == ThreadPool::Taking::kOwn) {
+            EXPECT_EQ(foreign.load(), 0);
+          }
+        }
+      }
+      // A plain job in between uses all threads.
+      std::atomic<int> count{0};
+      pool->run(50, [&](int64_t, int) { count.fetch_add(1); });
+      EXPECT_EQ(count.load(), 50);
+    }
+  }
+}
+
+TEST(ThreadPool, AForeignTaskIsTakenOnlyWhenNoneIsLeft) {
+  auto pool = ThreadPool::with_groups(2, 2);
+  for (int round = 0; round < 50; ++round) {
+    // The owner's first task waits until the other group is through with its own and has come for his second.
+    std::atomic<int> order{0};
+    std::vector<int> at(4, -1);
+    std::vector<int64_t> ends = {2, 4};
+    pool->run_grouped(ends, [&](int64_t i, int) {
+      at[static_cast<size_t>(i)] = order.fetch_add(1);
+      if (i == 0) {
+        while (order.load() < 4) std::this_thread::yield();
+      }
+    });
+    EXPECT_GT(at[1], at[2]);
+    EXPECT_GT(at[1], at[3]);
+  }
+}
+
+TEST(ThreadPool, APlanBindsItsThreads) {
+  ThreadPlan plan = plan_threads(read_topology(), 1);
+  std::thread([&] {  // binds its caller
+    ThreadPool pool(plan, true);
+    int n = 0;
+    pool.run(1, [&](int64_t, int) { n = allowed_cpu_count(); });
+    EXPECT_EQ(n, 1);
+    EXPECT_EQ(allowed_cpus(), plan.cpu);
+  })
+      .join();
 }
 
 TEST(ThreadPoolDeathTest, NestedRunIsAFault) {

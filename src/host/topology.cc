@@ -50,6 +50,15 @@ std::vector<int> order_cpus(hwloc_topology_t t) {
   return order;
 }
 
+// The first node that is nearest to the CPU; 0 where none says so.
+int node_of(hwloc_topology_t t, int cpu) {
+  for (int i = 0; i < count(t, HWLOC_OBJ_NUMANODE); ++i) {
+    hwloc_obj_t node = hwloc_get_obj_by_type(t, HWLOC_OBJ_NUMANODE, static_cast<unsigned>(i));
+    if (hwloc_bitmap_isset(node->cpuset, static_cast<unsigned>(cpu))) return i;
+  }
+  return 0;
+}
+
 Topology describe(hwloc_topology_t t) {
   Topology out;
   out.packages = count(t, HWLOC_OBJ_PACKAGE);
@@ -64,6 +73,7 @@ Topology describe(hwloc_topology_t t) {
                          static_cast<int64_t>(node->attr->numanode.local_memory)});
   }
   out.cpu_order = order_cpus(t);
+  for (int cpu : out.cpu_order) out.cpu_node.push_back(node_of(t, cpu));
   return out;
 }
 
@@ -77,15 +87,48 @@ Topology read_topology() {
     Handle handle(raw);
     if (hwloc_topology_load(raw) == 0) out = describe(raw);
   }
-  std::erase_if(out.cpu_order,
-                [&](int cpu) { return !std::binary_search(allowed.begin(), allowed.end(), cpu); });
-  if (out.cpu_order.empty()) out.cpu_order = allowed;
+  std::vector<int> order, nodes;
+  for (size_t i = 0; i < out.cpu_order.size(); ++i) {
+    if (!std::binary_search(allowed.begin(), allowed.end(), out.cpu_order[i])) continue;
+    order.push_back(out.cpu_order[i]);
+    nodes.push_back(out.cpu_node[i]);
+  }
+  if (order.empty()) {
+    order = allowed;
+    nodes.assign(allowed.size(), 0);
+  }
+  out.cpu_order = std::move(order);
+  out.cpu_node = std::move(nodes);
   int seen = static_cast<int>(out.cpu_order.size());
   out.cpus = std::max(out.cpus, seen);
   if (out.cores == 0) out.cores = out.cpus;
   if (out.packages == 0) out.packages = 1;
   if (out.nodes.empty()) out.nodes.push_back({0, out.cores, out.cpus, 0});
   return out;
+}
+
+ThreadPlan plan_threads(const Topology& topology, int threads) {
+  ThreadPlan plan;
+  if (threads < 1 || topology.cpu_order.size() < static_cast<size_t>(threads)) return plan;
+  std::vector<std::vector<int>> cpus(std::max<size_t>(1, topology.nodes.size()));
+  for (size_t i = 0; i < topology.cpu_order.size(); ++i)
+    cpus[static_cast<size_t>(topology.cpu_node[i])].push_back(topology.cpu_order[i]);
+  std::erase_if(cpus, [](const std::vector<int>& c) { return c.empty(); });
+  if (static_cast<size_t>(threads) < cpus.size()) {
+    // Not a thread per node: memory is everybody's.
+    plan.cpu.assign(topology.cpu_order.begin(), topology.cpu_order.begin() + threads);
+    plan.group.assign(static_cast<size_t>(threads), 0);
+    return plan;
+  }
+  plan.groups = static_cast<int>(cpus.size());
+  for (size_t turn = 0; plan.cpu.size() < static_cast<size_t>(threads); ++turn) {
+    for (size_t g = 0; g < cpus.size() && plan.cpu.size() < static_cast<size_t>(threads); ++g) {
+      if (turn >= cpus[g].size()) continue;
+      plan.cpu.push_back(cpus[g][turn]);
+      plan.group.push_back(static_cast<int>(g));
+    }
+  }
+  return plan;
 }
 
 Result<Topology> synthetic_topology(const std::string& description) {

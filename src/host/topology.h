@@ -28,7 +28,17 @@ struct Topology {
   // Operating system numbers of the CPUs in the affinity mask, one thread of every core first, then the
   // second threads: the first n are where n threads disturb each other least.
   std::vector<int> cpu_order;
+  std::vector<int> cpu_node;  // of each CPU of cpu_order, where its memory is: a place in `nodes`
 };
+
+// CPUs for `threads` threads, taking turns between the memory nodes that have any allowed CPU, each node's in
+// `cpu_order`; and the node of each, counted from 0 over the nodes used. Empty where fewer CPUs are allowed
+// than threads asked for.
+struct ThreadPlan {
+  std::vector<int> cpu, group;
+  int groups = 1;
+};
+ThreadPlan plan_threads(const Topology& topology, int threads);
 
 // This machine. Never fails: where hwloc sees nothing, one node with the allowed CPUs. Costs milliseconds.
 Topology read_topology();

@@ -1,5 +1,6 @@
 // The state between forward passes: going back, encoder replay, image rows, bounded replay, block accounting,
 // bad requests.
+#include "checkpoint/resident.h"
 #include "engine_fixture.h"
 
 namespace deepinfer::parity {
@@ -27,6 +28,36 @@ TEST(EngineState, GoesBackByAWholeVerification) {
     EXPECT_EQ(std::memcmp(again.row(0), whole.row(0), static_cast<size_t>(c.vocab_size) * sizeof(float)), 0);
     EXPECT_DEATH(s->truncate(n - 1 - extra), "rings only allow");
   }
+}
+
+// Threads in groups, weights copied group by group: the same bits.
+TEST(EngineState, MemoryNodesGiveTheSameBits) {
+  namespace fs = std::filesystem;
+  fs::path dir = fs::temp_directory_path() / ("deepinfer-nodes-" + std::to_string(getpid()));
+  ASSERT_TRUE(synthesise(builtin_config("t1").value(), dir.string(), {}).ok());
+  const auto run = [&](ThreadPool* pool, bool copied) {
+    ModelWeights w = load_checkpoint(dir.string()).value();
+    EXPECT_TRUE(!copied || make_resident(&w, pool).ok());
+    Forward<float> model(&w, pool, {});
+    BlockPool blocks(model.layout().block_bytes, 64);
+    SequenceState s(w.config, model.layout(), &blocks);
+    s.tokens = prompt(96, w.config.vocab_size);
+    EXPECT_TRUE(s.reserve(96).ok());
+    std::vector<float> logits = model.run({{&s, 0, 64, 0}}).logits;
+    for (int64_t p = 64; p < 96; p += 4) {
+      auto step = model.run({{&s, p, p + 4, p}}).logits;
+      logits.insert(logits.end(), step.begin(), step.end());
+    }
+    return logits;
+  };
+  ThreadPool one(1);
+  const std::vector<float> want = run(&one, false);
+  for (const auto& [threads, groups] : {std::pair{2, 2}, {3, 2}, {5, 3}, {1, 1}}) {
+    auto pool = ThreadPool::with_groups(threads, groups);
+    for (const bool copied : {false, true})
+      EXPECT_EQ(run(pool.get(), copied), want) << threads << " threads, " << groups << " groups, " << copied;
+  }
+  fs::remove_all(dir);
 }
 
 // Experts that do not fit the memory they are given are forgotten and read again: the same bits, and the
