@@ -1,7 +1,8 @@
 // `deepinfer bench load`: how long a checkpoint takes to be ready, against plain reading of as many bytes of
-// the same files by the same threads, in turn.
+// the same files into fresh memory by the same threads, in turn.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,36 +72,40 @@ Result<std::vector<std::unique_ptr<File>>> open_files(const std::string& dir) {
   return files;
 }
 
-// Gigabytes per second of reading the first `bytes` of the files, each thread into its own buffer.
+// Gigabytes per second of reading the first `bytes` of the files into fresh memory: what any loader must do.
 Result<double> read_rate(const std::vector<std::unique_ptr<File>>& files, int64_t bytes, ThreadPool* pool) {
   struct Part {
     int fd;
-    int64_t at, bytes;
+    int64_t at, bytes, to;
   };
   std::vector<Part> parts;
+  int64_t all = 0;
   for (const auto& f : files) {
-    for (int64_t at = 0; at < f->size() && bytes > 0; at += kReadBytes) {
-      const int64_t n = std::min({kReadBytes, f->size() - at, bytes});
-      parts.push_back({f->fd(), at, n});
-      bytes -= n;
+    for (int64_t at = 0; at < f->size() && all < bytes; at += kReadBytes) {
+      const int64_t n = std::min({kReadBytes, f->size() - at, bytes - all});
+      parts.push_back({f->fd(), at, n, all});
+      all += n;
     }
   }
-  std::vector<BenchBuffer> buffers;
-  for (int i = 0; i < pool->threads(); ++i) buffers.push_back(bench_buffer(kReadBytes));
   std::atomic<int64_t> done{0};
   const int64_t begin = now_ns();
-  pool->run(static_cast<int64_t>(parts.size()), [&](int64_t i, int worker) {
+  void* memory =
+      ::mmap(nullptr, static_cast<size_t>(all), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return error(Code::kResourceExhausted, "no {} MB for reading", all >> 20);
+  ::madvise(memory, static_cast<size_t>(all), MADV_HUGEPAGE);
+  pool->run(static_cast<int64_t>(parts.size()), [&](int64_t i, int) {
     const Part& p = parts[static_cast<size_t>(i)];
     int64_t n = 0;
     while (n < p.bytes) {
-      const ssize_t got = ::pread(p.fd, buffers[static_cast<size_t>(worker)].get() + n,
-                                  static_cast<size_t>(p.bytes - n), p.at + n);
+      const ssize_t got =
+          ::pread(p.fd, static_cast<uint8_t*>(memory) + p.to + n, static_cast<size_t>(p.bytes - n), p.at + n);
       if (got <= 0) break;
       n += got;
     }
     done += n;
   });
   const double seconds = static_cast<double>(now_ns() - begin) / 1e9;
+  ::munmap(memory, static_cast<size_t>(all));
   if (done == 0) return error(Code::kIo, "the files of the checkpoint cannot be read");
   return static_cast<double>(done) / seconds / 1e9;
 }
