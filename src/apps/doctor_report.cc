@@ -67,10 +67,10 @@ void warn_cpus(const DoctorFacts& f, std::vector<std::string>* out) {
         f.allowed_cpus, f.topology.cpus));
   }
   if (f.topology.nodes.size() > 1) {
-    out->push_back(
-        fmt::format("{} NUMA nodes: weights are not placed per node yet, so threads read across nodes; "
-                    "`numactl --interleave=all` spreads the load",
-                    f.topology.nodes.size()));
+    out->push_back(fmt::format(
+        "{} NUMA nodes: weights are copied, every node its rows, where memory has room for the copy "
+        "(--weights copy insists); mapped ones are read across nodes",
+        f.topology.nodes.size()));
   }
 }
 

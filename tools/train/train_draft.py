@@ -23,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "reference")]
 import data as data_lib  # noqa: E402
 import optim  # noqa: E402
+import tensors  # noqa: E402
 import train as main_lib  # noqa: E402
 
 
@@ -103,6 +104,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--init", required=True)
     parser.add_argument("--out", required=True)
+    parser.add_argument("--start", default="", help="weights whose draft stages are gone on from, in place of a seeded start")
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--rows", type=int, default=8)
@@ -117,6 +119,12 @@ def main():
     torch.manual_seed(args.seed)
     model = main_lib.initialise(main_lib.build_model(), args.seed)
     main_lib.load_weights(model, args.init)
+    if args.start:
+        with torch.no_grad():
+            own = model.state_dict()
+            for name, value in tensors.load(args.start).items():
+                if name.startswith("mtp."):
+                    own[name].copy_(value.float())
     for name, p in model.named_parameters():
         p.requires_grad_(name.startswith("mtp."))
     fast = Fast(model)
