@@ -298,6 +298,8 @@ def train(args):
         adam.load_state_dict(resume["adam"])
         average.state, average.count = resume["average"], resume["count"]
         elapsed0, step, seen = resume["elapsed"], resume["step"], resume["seen"]
+        # What was committed in the middle of this run is part of it.
+        history = resume.get("history", [h for h in history if h["stage"] != args.stage or h["tokens"] > seen])
         say(event="resume", step=step)
     shared = Weights(not args.no_qat)
     workers = [Fast(model, shared=shared) for _ in range(args.threads)]
@@ -415,7 +417,7 @@ def train(args):
             last_log += last_eval - now
         if now - last_save > args.save_seconds or ended:
             torch.save({"model": model.state_dict(), "muon": muon.state(), "adam": adam.state_dict(), "average": average.state,
-                        "count": average.count, "elapsed": elapsed, "step": step, "seen": seen}, last + ".tmp")
+                        "count": average.count, "elapsed": elapsed, "step": step, "seen": seen, "history": history}, last + ".tmp")
             os.replace(last + ".tmp", last)
             save_weights(os.path.join(out, "weights.safetensors"), average.state)
             with open(os.path.join(out, "weights.safetensors.json"), "w", encoding="utf-8") as f:
