@@ -199,7 +199,7 @@ class ServeTools : public testing::Test {
     ControlTokens c = *ControlTokens::from_tokenizer(*t);
     return {{std::to_string(t->encode("<")[0]), 40},
             {std::to_string(c.dsml), 100},
-            {std::to_string(c.think_close), 40}};
+            {std::to_string(c.think_close), 90}};
   }
   static std::unique_ptr<TestServer> servers_[2];
 };

@@ -274,7 +274,7 @@ class TheModel(unittest.TestCase):
             clients = []
             for i in range(60):
                 c = socket.create_connection(("127.0.0.1", s.port))
-                body = json.dumps(ASK | {"stream": i % 3 != 0, "max_tokens": 1500, "messages": [{"role": "user", "content": f"Story {i}: " + "tell me more. " * (i % 7)}]})
+                body = json.dumps(ASK | {"stream": i % 3 != 0, "max_tokens": 1500, "ignore_eos": True, "messages": [{"role": "user", "content": f"Story {i}: " + "tell me more. " * (i % 7)}]})
                 c.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
                 clients.append(c)
             self.assertTrue(eventually(lambda: footprint()["running"] == 16 and footprint()["waiting"] > 20))
