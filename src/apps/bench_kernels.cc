@@ -51,11 +51,18 @@ struct Matrices {
   double bytes = 0;  // of one
 };
 
+// A CPU per worker where there are enough.
+ThreadPool pinned_pool(int threads) {
+  const ThreadPlan plan = plan_threads(read_topology(), threads);
+  if (plan.cpu.empty()) return ThreadPool(threads);
+  return ThreadPool(plan, ThreadPool::Bind::kCpu);
+}
+
 class Bench {
  public:
   Bench(const Topology& topology, const KernelBenchOptions& o)
       : o_(o),
-        pool_(o.threads > 0 ? o.threads : ThreadPool::usable_cpus(), true),
+        pool_(pinned_pool(o.threads > 0 ? o.threads : ThreadPool::usable_cpus())),
         k_(kernels<float>()),
         limits_(measure_limits(topology,
                                {.seconds = o.limit_seconds, .threads = pool_.threads(), .buffer_bytes = 0})),

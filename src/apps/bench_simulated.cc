@@ -99,26 +99,33 @@ policy::CostModel planning_costs(const RecordedRun& run) {
   return out;
 }
 
+// Calls f(plan, end) for every step that was launched and finished, in the order of their ends.
+template <typename F>
+void for_finished_steps(const RecordedRun& run, const F& f) {
+  std::map<policy::StepId, const policy::PlanAdopted*> adopted;
+  for (const policy::Event& e : run.log) {
+    if (const auto* plan = std::get_if<policy::PlanAdopted>(&e)) {
+      if (plan->plan.launches()) adopted[plan->plan.step] = plan;
+    } else if (const auto* end = std::get_if<policy::StepFinished>(&e)) {
+      const auto it = adopted.find(end->step);
+      if (it == adopted.end()) continue;
+      f(*it->second, *end);
+      adopted.erase(it);
+    }
+  }
+}
+
 // Tokens that each decode step of each request decided, in order: the drafts that were accepted, and one.
 std::vector<std::vector<int64_t>> decode_rounds(const RecordedRun& run,
                                                 const std::map<SeqId, size_t>& index) {
   std::vector<std::vector<int64_t>> out(index.size());
-  std::map<policy::StepId, const policy::PlanAdopted*> adopted;
-  for (const policy::Event& e : run.log) {
-    if (const auto* a = std::get_if<policy::PlanAdopted>(&e)) {
-      if (a->plan.launches()) adopted[a->plan.step] = a;
-    } else if (const auto* f = std::get_if<policy::StepFinished>(&e)) {
-      const auto it = adopted.find(f->step);
-      if (it == adopted.end()) continue;
-      for (size_t i = 0; i < f->results.size(); ++i) {
-        const auto known = index.find(f->results[i].seq);
-        if (it->second->plan.runs[i].prefill || f->results[i].new_tokens == 0 || known == index.end())
-          continue;
-        out[known->second].push_back(f->results[i].new_tokens);
-      }
-      adopted.erase(it);
+  for_finished_steps(run, [&](const policy::PlanAdopted& plan, const policy::StepFinished& end) {
+    for (size_t i = 0; i < end.results.size(); ++i) {
+      const auto known = index.find(end.results[i].seq);
+      if (plan.plan.runs[i].prefill || end.results[i].new_tokens == 0 || known == index.end()) continue;
+      out[known->second].push_back(end.results[i].new_tokens);
     }
-  }
+  });
   return out;
 }
 
@@ -139,32 +146,23 @@ std::vector<std::pair<int64_t, policy::CostModel>> believed_costs(const Recorded
 FittedCosts fit_costs(const RecordedRun& run) {
   FittedCosts out;
   out.model = run.scheduler.cost;
-  std::map<policy::StepId, const policy::PlanAdopted*> adopted;
   std::vector<policy::CostSample> samples;
   std::vector<double> gaps, lags;
   int64_t before_ns = 0, decided = 0, decode_runs = 0;
-  for (const policy::Event& e : run.log) {
-    if (const auto* a = std::get_if<policy::PlanAdopted>(&e)) {
-      if (a->plan.launches()) adopted[a->plan.step] = a;
-    } else if (const auto* f = std::get_if<policy::StepFinished>(&e)) {
-      const auto it = adopted.find(f->step);
-      if (it == adopted.end()) continue;
-      const policy::PlanAdopted& plan = *it->second;
-      const int64_t from_ns = std::max(before_ns, plan.now_ns);
-      before_ns = f->now_ns;
-      adopted.erase(it);
-      if (f->now_ns < run.result.begin_ns || f->exclude_from_fit) continue;
-      policy::CostSample sample = plan.plan.sample;
-      sample.measured_ns = f->measured_ns;
-      samples.push_back(sample);
-      gaps.push_back(std::max(0.0, static_cast<double>(f->now_ns - from_ns) - f->measured_ns));
-      for (size_t i = 0; i < f->results.size(); ++i) {
-        if (plan.plan.runs[i].prefill || f->results[i].new_tokens == 0) continue;
-        decided += f->results[i].new_tokens;
-        ++decode_runs;
-      }
+  for_finished_steps(run, [&](const policy::PlanAdopted& plan, const policy::StepFinished& end) {
+    const int64_t from_ns = std::max(before_ns, plan.now_ns);
+    before_ns = end.now_ns;
+    if (end.now_ns < run.result.begin_ns || end.exclude_from_fit) return;
+    policy::CostSample sample = plan.plan.sample;
+    sample.measured_ns = end.measured_ns;
+    samples.push_back(sample);
+    gaps.push_back(std::max(0.0, static_cast<double>(end.now_ns - from_ns) - end.measured_ns));
+    for (size_t i = 0; i < end.results.size(); ++i) {
+      if (plan.plan.runs[i].prefill || end.results[i].new_tokens == 0) continue;
+      decided += end.results[i].new_tokens;
+      ++decode_runs;
     }
-  }
+  });
   const Sent sent = sent_of(run);
   for (size_t i = 0; i < sent.records.size(); ++i)
     lags.push_back(static_cast<double>(sent.arrived[i]->now_ns - sent.records[i]->arrival_ns));

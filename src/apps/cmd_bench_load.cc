@@ -15,6 +15,7 @@
 
 #include "apps/bench_limits.h"
 #include "apps/command.h"
+#include "apps/load_report.h"
 #include "apps/model_source.h"
 #include "checkpoint/resident.h"
 #include "host/clock.h"
@@ -146,11 +147,6 @@ Result<Round> run_round(const Options& o, const std::string& dir,
   return r;
 }
 
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
-
 int run(const Options& o) {
   const auto fail = [](const Status& s) {
     fmt::print(stderr, "deepinfer bench load: {}\n", s.to_string());
@@ -173,10 +169,11 @@ int run(const Options& o) {
   const int threads = make_pool(o.threads)->threads();
   const char* from = o.cold ? "disk" : "page cache";
   std::vector<BenchLine> lines;
-  lines.push_back(
-      {"load_map", "files", 0, threads, median(open_s) * 1e3, "ms", 0, 0, "opened, checked and mapped"});
-  lines.push_back({"load_copy", "weights", 0, threads, median(copy), "GB/s", median(read),
-                   median(copy) / median(read), fmt::format("against plain reads from the {}", from)});
+  lines.push_back({"load_map", "files", 0, threads, quantiles(open_s).p50 * 1e3, "ms", 0, 0,
+                   "opened, checked and mapped"});
+  lines.push_back({"load_copy", "weights", 0, threads, quantiles(copy).p50, "GB/s", quantiles(read).p50,
+                   quantiles(copy).p50 / quantiles(read).p50,
+                   fmt::format("against plain reads from the {}", from)});
   if (o.json)
     fmt::print("{}\n", nlohmann::ordered_json{{"results", to_json(lines)}}.dump());
   else

@@ -95,8 +95,7 @@ class Bench {
                 grammars_->make({ConstraintSpec::Kind::kJsonSchema, std::move(value), "schema", false}));
       constraints_.push_back(std::make_shared<Timed>(made->clone(), &grammar_ns_));
     }
-    pool_ = std::make_unique<ThreadPool>(o_.threads > 0 ? static_cast<int>(o_.threads)
-                                                        : ThreadPool::usable_cpus());
+    pool_ = make_pool(o_.threads);
     EngineConfig e;
     e.pool_bytes = int64_t{256} << 20;
     e.max_running = o_.concurrency;

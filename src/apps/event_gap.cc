@@ -16,7 +16,6 @@ void EventGap::add(std::vector<EngineEvent> events, int64_t now) {
       EngineEvent& before = held_[static_cast<size_t>(sent.held)];
       before.tokens.insert(before.tokens.end(), std::make_move_iterator(e.tokens.begin()),
                            std::make_move_iterator(e.tokens.end()));
-      before.usage = e.usage;
       continue;
     }
     if (tokens) sent.held = static_cast<int>(held_.size());

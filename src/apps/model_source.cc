@@ -79,7 +79,7 @@ WeightsPlace weights_place(const std::string& name) {
 std::unique_ptr<ThreadPool> make_pool(int64_t threads) {
   const int n = threads > 0 ? static_cast<int>(std::min<int64_t>(threads, 4096)) : ThreadPool::usable_cpus();
   const ThreadPlan plan = plan_threads(read_topology(), n);
-  if (plan.groups > 1) return std::make_unique<ThreadPool>(plan, false);
+  if (plan.groups > 1) return std::make_unique<ThreadPool>(plan, ThreadPool::Bind::kNode);
   return std::make_unique<ThreadPool>(n);
 }
 

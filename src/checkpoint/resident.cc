@@ -23,30 +23,6 @@ constexpr int64_t kUnit = 32;                      // rows that share a row of F
 // What must stay free beside the copy, of what is usable.
 constexpr double kRoom = 0.05;
 
-int64_t row_bytes(const MatrixView& m) {
-  switch (m.format) {
-    case WeightFormat::kF64:
-      return m.cols * 8;
-    case WeightFormat::kF32:
-      return m.cols * 4;
-    case WeightFormat::kBF16:
-      return m.cols * 2;
-    case WeightFormat::kFp8Tile32:
-    case WeightFormat::kFp8Row32:
-      return m.cols;
-    case WeightFormat::kMxfp4:
-      return m.cols / 2;
-  }
-  return 0;
-}
-
-// Bytes of the scales of the rows before `row`, a multiple of kUnit or the last one.
-int64_t scale_offset(const MatrixView& m, int64_t row) {
-  if (m.scales == nullptr) return 0;
-  if (m.format == WeightFormat::kFp8Tile32) return (row + kUnit - 1) / kUnit * ((m.cols + 31) / 32);
-  return row * (m.cols / 32);
-}
-
 using Visit = std::function<void(MatrixView*)>;
 
 void visit_block(BlockWeights& b, const Visit& visit) {
@@ -106,8 +82,8 @@ std::vector<Move> lay_out(ModelWeights& w, int64_t* bytes) {
     return begin;
   };
   visit_matrices(w, [&](MatrixView* m) {
-    const int64_t data = take(m->rows * row_bytes(*m));
-    moves.push_back({m, data, take(scale_offset(*m, m->rows))});
+    const int64_t data = take(code_bytes(*m, m->rows));
+    moves.push_back({m, data, take(scale_bytes(*m, m->rows))});
   });
   *bytes = rounded(at, kHugePage);
   return moves;
@@ -125,7 +101,7 @@ std::vector<Piece> cut(const std::vector<Move>& moves, int nodes, std::vector<in
     for (const Move& m : moves) {
       const RowShare share = row_share(m.view->rows, node, nodes);
       const int64_t rows =
-          std::max(kUnit, kPieceBytes / std::max<int64_t>(1, row_bytes(*m.view)) / kUnit * kUnit);
+          std::max(kUnit, kPieceBytes / std::max<int64_t>(1, code_bytes(*m.view, 1)) / kUnit * kUnit);
       for (int64_t r = share.begin; r < share.end; r += rows)
         pieces.push_back({&m, r, std::min(share.end, r + rows)});
     }
@@ -134,20 +110,13 @@ std::vector<Piece> cut(const std::vector<Move>& moves, int nodes, std::vector<in
   return pieces;
 }
 
-bool inside(const ModelWeights& w, const void* data, size_t bytes) {
-  const auto* p = static_cast<const uint8_t*>(data);
-  return std::any_of(w.mapped.begin(), w.mapped.end(), [&](std::span<const uint8_t> m) {
-    return p >= m.data() && p + bytes <= m.data() + m.size();
-  });
-}
-
 }  // namespace
 
 int64_t resident_bytes(const ModelWeights& weights) {
   int64_t bytes = 0;
   // Nothing is changed: the visitor serves both.
   visit_matrices(const_cast<ModelWeights&>(weights),
-                 [&](MatrixView* m) { bytes += m->rows * row_bytes(*m) + scale_offset(*m, m->rows); });
+                 [&](MatrixView* m) { bytes += matrix_bytes(*m, m->rows); });
   return bytes;
 }
 
@@ -181,12 +150,12 @@ Result<ResidentReport> make_resident(ModelWeights* w, ThreadPool* pool) {
       [&](int64_t i, int) {
         const Piece& p = pieces[static_cast<size_t>(i)];
         const MatrixView& m = *p.move->view;
-        const int64_t row = row_bytes(m), s0 = scale_offset(m, p.row0), s1 = scale_offset(m, p.row1);
-        const auto* from = static_cast<const uint8_t*>(m.data) + p.row0 * row;
-        const auto size = static_cast<size_t>((p.row1 - p.row0) * row);
-        const bool mapped = inside(*w, from, size);
+        const int64_t at0 = code_bytes(m, p.row0), s0 = scale_bytes(m, p.row0), s1 = scale_bytes(m, p.row1);
+        const auto* from = static_cast<const uint8_t*>(m.data) + at0;
+        const auto size = static_cast<size_t>(code_bytes(m, p.row1) - at0);
+        const bool mapped = w->is_mapped(from, size);
         if (mapped) advise_mapping(MapAdvice::kWillNeed, from, size);
-        std::memcpy(arena->data + p.move->data + p.row0 * row, from, size);
+        std::memcpy(arena->data + p.move->data + at0, from, size);
         if (mapped) advise_mapping(MapAdvice::kDontNeed, from, size);
         if (s1 > s0)
           std::memcpy(arena->data + p.move->scales + s0, m.scales + s0, static_cast<size_t>(s1 - s0));

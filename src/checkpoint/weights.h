@@ -3,6 +3,7 @@
 // specification 9 and 12.7.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -77,6 +78,11 @@ struct ModelWeights {
   // File mappings that views point into: their pages can be forgotten and come back from the file. Other
   // memory cannot.
   std::vector<std::span<const uint8_t>> mapped;
+  bool is_mapped(const uint8_t* data, size_t bytes) const {
+    return std::any_of(mapped.begin(), mapped.end(), [&](std::span<const uint8_t> m) {
+      return data >= m.data() && data + bytes <= m.data() + m.size();
+    });
+  }
   int64_t expert_memory_bytes = 0;  // of routed experts that may be resident at a time; 0: all
   // Keeps mappings and buffers alive; views point into it.
   std::shared_ptr<const void> storage;

@@ -24,20 +24,10 @@ std::array<Range, 6> ranges(const ExpertWeights& e) {
   std::array<Range, 6> out{};
   size_t i = 0;
   for (const MatrixView* m : {&e.w1, &e.w3, &e.w2}) {
-    const int64_t scales = m->scales == nullptr                    ? 0
-                           : m->format == WeightFormat::kFp8Tile32 ? m->rows / 32 * (m->cols / 32)
-                                                                   : m->rows * (m->cols / 32);
-    out[i++] = {static_cast<const uint8_t*>(m->data),
-                static_cast<size_t>(matrix_bytes(*m, m->rows) - scales)};
-    out[i++] = {m->scales, static_cast<size_t>(scales)};
+    out[i++] = {static_cast<const uint8_t*>(m->data), static_cast<size_t>(code_bytes(*m, m->rows))};
+    out[i++] = {m->scales, static_cast<size_t>(m->scales == nullptr ? 0 : scale_bytes(*m, m->rows))};
   }
   return out;
-}
-
-bool inside(const std::vector<std::span<const uint8_t>>& mapped, const Range& r) {
-  return std::any_of(mapped.begin(), mapped.end(), [&](std::span<const uint8_t> m) {
-    return r.data >= m.data() && r.data + r.bytes <= m.data() + m.size();
-  });
 }
 
 void advise(MapAdvice advice, const ExpertWeights& e) {
@@ -53,8 +43,9 @@ ExpertResidency::ExpertResidency(const ModelWeights& weights) {
     for (const BlockWeights& b : blocks) {
       const bool mapped = std::all_of(b.experts.begin(), b.experts.end(), [&](const ExpertWeights& e) {
         const auto all = ranges(e);
-        return std::all_of(all.begin(), all.end(),
-                           [&](const Range& r) { return r.bytes == 0 || inside(weights.mapped, r); });
+        return std::all_of(all.begin(), all.end(), [&](const Range& r) {
+          return r.bytes == 0 || weights.is_mapped(r.data, r.bytes);
+        });
       });
       if (!mapped) continue;
       layers_.push_back({&b.experts, static_cast<int32_t>(slots)});

@@ -9,24 +9,6 @@
 namespace deepinfer {
 namespace {
 
-int64_t matrix_bytes(const MatrixView& m) {
-  int64_t n = m.rows * m.cols;
-  switch (m.format) {
-    case WeightFormat::kF64:
-      return 8 * n;
-    case WeightFormat::kF32:
-      return 4 * n;
-    case WeightFormat::kBF16:
-      return 2 * n;
-    case WeightFormat::kFp8Tile32:
-    case WeightFormat::kFp8Row32:
-      return n;
-    case WeightFormat::kMxfp4:
-      return n / 2;
-  }
-  return 0;
-}
-
 class WeightsHash {
  public:
   void add(const SmallTensor& t) { hash_.update(t.f64.data(), t.f64.size() * sizeof(double)); }
@@ -34,7 +16,7 @@ class WeightsHash {
     hash_.update(fmt::format("{} {}x{};", static_cast<int>(m.format), m.rows, m.cols));
     if (m.empty()) return;
     constexpr int64_t kPiece = 4096;
-    int64_t bytes = matrix_bytes(m), piece = std::min(bytes, kPiece);
+    int64_t bytes = code_bytes(m, m.rows), piece = std::min(bytes, kPiece);
     for (int64_t at : {int64_t{0}, (bytes - piece) / 2, bytes - piece})
       hash_.update(static_cast<const uint8_t*>(m.data) + at, static_cast<size_t>(piece));
   }

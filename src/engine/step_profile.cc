@@ -37,22 +37,4 @@ const char* step_part_name(StepPart part) {
   return "?";
 }
 
-int64_t matrix_bytes(const MatrixView& m, int64_t rows) {
-  switch (m.format) {
-    case WeightFormat::kF64:
-      return rows * m.cols * 8;
-    case WeightFormat::kF32:
-      return rows * m.cols * 4;
-    case WeightFormat::kBF16:
-      return rows * m.cols * 2;
-    case WeightFormat::kFp8Tile32:
-      return rows * m.cols + (rows + 31) / 32 * ((m.cols + 31) / 32);
-    case WeightFormat::kFp8Row32:
-      return rows * m.cols + rows * (m.cols / 32);
-    case WeightFormat::kMxfp4:
-      return rows * m.cols / 2 + rows * (m.cols / 32);
-  }
-  return 0;
-}
-
 }  // namespace deepinfer

@@ -49,7 +49,4 @@ struct StepProfile {
   const Line& operator[](StepPart p) const { return lines[static_cast<size_t>(p)]; }
 };
 
-// Bytes of `rows` rows of a matrix, scales included.
-int64_t matrix_bytes(const MatrixView& m, int64_t rows);
-
 }  // namespace deepinfer

@@ -83,8 +83,6 @@ struct ThreadPool::Impl {
   bool own_only = false;
   std::vector<int> group;  // of each worker
   std::vector<int> group_size;
-  std::vector<int> owner_cpus;  // the owner is bound to them; empty: to none
-  std::thread::id owner;        // who was bound
 
   alignas(64) std::atomic<uint64_t> job{0};
   alignas(64) std::atomic<uint32_t> work_word{0};  // workers sleep here; changes with every job
@@ -109,13 +107,6 @@ struct ThreadPool::Impl {
     }
   }
 
-  // The thread that runs jobs belongs to the first group's node.
-  void bind_owner() {
-    if (owner_cpus.empty() || owner == std::this_thread::get_id()) return;
-    owner = std::this_thread::get_id();
-    bind_to(pthread_self(), owner_cpus);
-  }
-
   bool all_taken() const {
     for (size_t g = 0; g < lists_used; ++g) {
       if (lists[g].next.load(std::memory_order_relaxed) < lists[g].end) return false;
@@ -123,8 +114,8 @@ struct ThreadPool::Impl {
     return true;
   }
 
-  void start(int count, const std::vector<int>& groups_of) {
-    threads = count;
+  void start(const std::vector<int>& groups_of) {
+    threads = static_cast<int>(groups_of.size());
     group = groups_of;
     for (int g : group) {
       if (static_cast<size_t>(g) >= group_size.size()) group_size.resize(static_cast<size_t>(g) + 1);
@@ -223,38 +214,31 @@ struct ThreadPool::Impl {
   }
 };
 
-ThreadPool::ThreadPool(int threads, bool pin) : impl_(std::make_unique<Impl>()) {
+ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
   DI_CHECK(threads >= 1 && threads < static_cast<int>(kInsideMask), fmt::format("{} threads", threads));
-  impl_->start(threads, std::vector<int>(static_cast<size_t>(threads), 0));
-  if (!pin) return;
-  const std::vector<int> order = read_topology().cpu_order;
-  if (order.size() < static_cast<size_t>(threads)) return;
-  for (size_t w = 1; w < static_cast<size_t>(threads); ++w)
-    bind_to(impl_->workers[w - 1].native_handle(), {order[w]});
+  impl_->start(std::vector<int>(static_cast<size_t>(threads), 0));
 }
 
-ThreadPool::ThreadPool(const ThreadPlan& plan, bool pin) : impl_(std::make_unique<Impl>()) {
-  const size_t threads = plan.cpu.size();
-  DI_CHECK(threads >= 1 && threads < kInsideMask && plan.group.size() == threads, "a plan of no threads");
-  impl_->start(static_cast<int>(threads), plan.group);
-  if (plan.groups == 1 && !pin) return;
+ThreadPool::ThreadPool(const ThreadPlan& plan, Bind bind) : impl_(std::make_unique<Impl>()) {
+  const size_t threads = plan.group.size();
+  DI_CHECK(threads >= 1 && threads < kInsideMask && (bind == Bind::kNone || plan.cpu.size() == threads),
+           fmt::format("a plan of {} threads and {} CPUs", threads, plan.cpu.size()));
+  impl_->start(plan.group);
+  if (bind == Bind::kNone) return;
   std::vector<std::vector<int>> cpus(static_cast<size_t>(plan.groups));
   for (size_t w = 0; w < threads; ++w) cpus[static_cast<size_t>(plan.group[w])].push_back(plan.cpu[w]);
   const auto mine = [&](size_t w) {
-    return pin ? std::vector<int>{plan.cpu[w]} : cpus[static_cast<size_t>(plan.group[w])];
+    return bind == Bind::kCpu ? std::vector<int>{plan.cpu[w]} : cpus[static_cast<size_t>(plan.group[w])];
   };
   for (size_t w = 1; w < threads; ++w) bind_to(impl_->workers[w - 1].native_handle(), mine(w));
-  impl_->owner_cpus = mine(0);
 }
 
 std::unique_ptr<ThreadPool> ThreadPool::with_groups(int threads, int groups) {
   DI_CHECK(groups >= 1 && groups <= threads, fmt::format("{} groups of {} threads", groups, threads));
-  auto pool = std::make_unique<ThreadPool>(1);
-  std::vector<int> group;
-  for (int w = 0; w < threads; ++w) group.push_back(w % groups);
-  pool->impl_ = std::make_unique<Impl>();
-  pool->impl_->start(threads, group);
-  return pool;
+  ThreadPlan plan;
+  plan.groups = groups;
+  for (int w = 0; w < threads; ++w) plan.group.push_back(w % groups);
+  return std::make_unique<ThreadPool>(plan, Bind::kNone);
 }
 
 ThreadPool::~ThreadPool() {
@@ -280,7 +264,6 @@ void ThreadPool::run(int64_t n, const std::function<void(int64_t, int)>& task) {
   Impl& p = *impl_;
   DI_CHECK(!p.running.exchange(true, std::memory_order_acquire),
            "ThreadPool::run called while a job runs (from a task, or from a second thread)");
-  p.bind_owner();
   p.lists_used = 1;
   p.own_only = false;
   p.lists[0].next.store(0, std::memory_order_relaxed);
@@ -297,7 +280,6 @@ void ThreadPool::run_grouped(std::span<const int64_t> ends, const std::function<
   if (ends.back() <= 0) return;
   DI_CHECK(!p.running.exchange(true, std::memory_order_acquire),
            "ThreadPool::run called while a job runs (from a task, or from a second thread)");
-  p.bind_owner();
   p.lists_used = ends.size();
   p.own_only = taking == Taking::kOwn;
   int64_t begin = 0;

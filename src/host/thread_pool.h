@@ -16,11 +16,12 @@ namespace deepinfer {
 
 class ThreadPool {
  public:
-  // threads >= 1, the caller counts as one. pin: bind workers to distinct allowed CPUs when there are enough.
-  explicit ThreadPool(int threads, bool pin = false);
-  // A group per memory node that `plan` has, each worker bound to the CPUs of its group (pin: to its own
-  // CPU), the thread that calls run() to those of group 0. With one group and no pin: as the first.
-  ThreadPool(const ThreadPlan& plan, bool pin);
+  // threads >= 1, the caller counts as one. One group, bound to nothing.
+  explicit ThreadPool(int threads);
+  // A group per memory node that `plan` has. Workers are bound to the CPUs of their group or each to its own;
+  // the thread that calls run(), which belongs to group 0, is not: what it starts later would inherit that.
+  enum class Bind { kNone, kNode, kCpu };
+  ThreadPool(const ThreadPlan& plan, Bind bind);
   // Groups without any binding; for tests. REQUIRES groups in [1, threads].
   static std::unique_ptr<ThreadPool> with_groups(int threads, int groups);
   ~ThreadPool();

@@ -81,7 +81,10 @@ TEST(ThreadPool, OwnerWaitsForASlowWorker) {
 
 TEST(ThreadPool, ManyPoolsComeAndGo) {
   for (int i = 0; i < 200; ++i) {
-    ThreadPool pool(1 + i % 4, /*pin=*/i % 50 == 0);
+    const ThreadPlan plan = plan_threads(i % 50 == 0 ? read_topology() : Topology(), 1 + i % 4);
+    auto owned = plan.cpu.empty() ? std::make_unique<ThreadPool>(1 + i % 4)
+                                  : std::make_unique<ThreadPool>(plan, ThreadPool::Bind::kNode);
+    ThreadPool& pool = *owned;
     if (i % 3 == 0) continue;  // destroyed without work
     std::atomic<int> count{0};
     pool.run(5, [&](int64_t, int) { count.fetch_add(1); });
@@ -146,16 +149,20 @@ TEST(ThreadPool, AForeignTaskIsTakenOnlyWhenNoneIsLeft) {
   }
 }
 
-TEST(ThreadPool, APlanBindsItsThreads) {
-  ThreadPlan plan = plan_threads(read_topology(), 1);
-  std::thread([&] {  // binds its caller
-    ThreadPool pool(plan, true);
-    int n = 0;
-    pool.run(1, [&](int64_t, int) { n = allowed_cpu_count(); });
-    EXPECT_EQ(n, 1);
-    EXPECT_EQ(allowed_cpus(), plan.cpu);
-  })
-      .join();
+TEST(ThreadPool, APlanBindsItsWorkersAndNotItsOwner) {
+  const ThreadPlan plan = plan_threads(read_topology(), 2);
+  if (plan.cpu.empty()) GTEST_SKIP() << "one CPU only";
+  const std::vector<int> before = allowed_cpus();
+  ThreadPool pool(plan, ThreadPool::Bind::kCpu);
+  std::vector<int> worker;
+  std::atomic<int> entered{0};
+  pool.run(2, [&](int64_t, int w) {  // each waits for the other, so both take part
+    if (w == 1) worker = allowed_cpus();
+    entered.fetch_add(1);
+    while (entered.load() < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(worker, std::vector<int>{plan.cpu[1]});
+  EXPECT_EQ(allowed_cpus(), before);
 }
 
 TEST(ThreadPoolDeathTest, NestedRunIsAFault) {

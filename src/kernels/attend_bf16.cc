@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/numeric.h"
+#include "kernels/fp8_bytes.h"
 #include "kernels/rows_to_lanes.h"
 
 #if defined(__x86_64__)
@@ -293,24 +294,11 @@ bool gather_fp4(const uint8_t* codes, const uint8_t* scales, int64_t n, uint16_t
   return true;
 }
 
-// E4M3 magnitudes as bf16, their low and their high bytes apart.
-struct Fp8Table {
-  alignas(64) uint8_t low[128], high[128];
-  Fp8Table() {
-    for (int c = 0; c < 128; ++c) {
-      const uint16_t bits = c == 127 ? 0 : f32_to_bf16(e4m3_to_f32(static_cast<uint8_t>(c)));
-      low[c] = static_cast<uint8_t>(bits & 255);
-      high[c] = static_cast<uint8_t>(bits >> 8);
-    }
-  }
-};
-
 // n values (a multiple of 32) of FP8 records with a power of two per 32. False where a value is not a normal
 // bf16 number or zero.
 bool gather_fp8(const uint8_t* codes, const uint8_t* scales, int64_t n, uint16_t* out) {
-  static const Fp8Table table;
-  const __m512i l0 = _mm512_load_si512(table.low), l1 = _mm512_load_si512(table.low + 64),
-                h0 = _mm512_load_si512(table.high), h1 = _mm512_load_si512(table.high + 64);
+  const __m512i l0 = _mm512_load_si512(kFp8Bytes.low[0]), l1 = _mm512_load_si512(kFp8Bytes.low[0] + 64),
+                h0 = _mm512_load_si512(kFp8Bytes.high[0]), h1 = _mm512_load_si512(kFp8Bytes.high[0] + 64);
   // Eight codes per lane of 128 bits from each half, so that interleaving bytes gives values in order.
   const __m512i halves = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0);
   const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80)), magnitude = _mm512_set1_epi8(0x7f),

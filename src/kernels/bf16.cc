@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/numeric.h"
+#include "kernels/fp8_bytes.h"
 #include "kernels/rows_to_lanes.h"
 
 #if defined(__x86_64__)
@@ -26,33 +27,6 @@ constexpr int kPanelRows = 48;   // more rows of x than this share a panel; fewe
 constexpr int64_t kAhead = 256;  // bytes of every weight row brought to the first-level cache ahead of use
 constexpr int64_t kMaxCols = 1 << 15;  // a row in fp32 fits the stack
 constexpr int64_t kStackBytes = 256 << 10;
-
-// E4M3 magnitudes as bf16, times 1 and times 2, bytes apart: the low and the high bytes of 128 codes each.
-struct Tables {
-  alignas(64) uint8_t low[2][128], high[2][128];
-};
-constexpr Tables make_tables() {
-  Tables t{};
-  for (int twice = 0; twice < 2; ++twice) {
-    for (int c = 0; c < 128; ++c) {
-      int exponent = c >> 3, mantissa = c & 7, bits = 0;
-      if (c == 127) {
-        bits = 0x7fc0;
-      } else if (c > 0) {
-        if (exponent == 0) {
-          exponent = 1;
-          while (mantissa < 8) mantissa *= 2, --exponent;
-          mantissa -= 8;
-        }
-        bits = (exponent + 120 + twice) << 7 | mantissa << 4;
-      }
-      t.low[twice][c] = static_cast<uint8_t>(bits & 255);
-      t.high[twice][c] = static_cast<uint8_t>(bits >> 8);
-    }
-  }
-  return t;
-}
-constexpr Tables kTables = make_tables();
 
 // Sixteen rows of a matrix from o (a multiple of 16); rows beyond the last repeat it.
 struct Group {
@@ -136,7 +110,7 @@ struct Decoder<WeightFormat::kFp8Tile32> {
   // The tables of the tile at column c, with its scale in the exponents.
   HWY_INLINE void start(const Group& group, int64_t c) {
     const int e = int{group.scales[c / 32]} - 127;
-    const uint8_t *low = kTables.low[e & 1], *high = kTables.high[e & 1];
+    const uint8_t *low = kFp8Bytes.low[e & 1], *high = kFp8Bytes.high[e & 1];
     const __m512i half = _mm512_set1_epi8(static_cast<char>(e >> 1));
     l0 = _mm512_load_si512(low), l1 = _mm512_load_si512(low + 64);
     h0 = _mm512_load_si512(high), h1 = _mm512_load_si512(high + 64);

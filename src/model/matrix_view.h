@@ -29,6 +29,39 @@ struct MatrixView {
   bool empty() const { return data == nullptr; }
 };
 
+// Bytes of `rows` rows, from the first: of the codes, and of the scales (rows of whole tiles) where the
+// format has them.
+inline int64_t code_bytes(const MatrixView& m, int64_t rows) {
+  switch (m.format) {
+    case WeightFormat::kF64:
+      return rows * m.cols * 8;
+    case WeightFormat::kF32:
+      return rows * m.cols * 4;
+    case WeightFormat::kBF16:
+      return rows * m.cols * 2;
+    case WeightFormat::kFp8Tile32:
+    case WeightFormat::kFp8Row32:
+      return rows * m.cols;
+    case WeightFormat::kMxfp4:
+      return rows * m.cols / 2;
+  }
+  return 0;
+}
+inline int64_t scale_bytes(const MatrixView& m, int64_t rows) {
+  switch (m.format) {
+    case WeightFormat::kFp8Tile32:
+      return (rows + 31) / 32 * ((m.cols + 31) / 32);
+    case WeightFormat::kFp8Row32:
+    case WeightFormat::kMxfp4:
+      return rows * (m.cols / 32);
+    default:
+      return 0;
+  }
+}
+inline int64_t matrix_bytes(const MatrixView& m, int64_t rows) {
+  return code_bytes(m, rows) + scale_bytes(m, rows);
+}
+
 // A small tensor (norm weight, bias, sink, scale) in both precisions: f64 for math mode, f32 for native mode.
 struct SmallTensor {
   std::vector<float> f32;
