@@ -23,17 +23,15 @@ namespace HWY_NAMESPACE {
 
 constexpr int kIndexTile = 6;  // heads, at most, of one register tile over two groups of keys
 
-// Two groups of sixteen keys, expanded.
+// Two groups of sixteen keys, turned to lanes.
 struct KeyPanel {
-  alignas(64) uint8_t w[2][kIntPiece * 8][64];
-  alignas(64) float scale[2][kIntPiece][16];
+  alignas(64) uint8_t w[2][kIntPiece * 4][64];
   alignas(64) int32_t step[2][kIntPiece][16];
   bool middle;
 };
 
 HWY_INLINE void LoadKeys(const uint8_t* codes, int64_t code_stride, const uint8_t* scales,
                          int64_t scale_stride, int64_t keys, int blocks, KeyPanel& p) {
-  const __m512i table = IntTable();
   p.middle = true;
   for (int g = 0; g < 2; ++g) {
     IntGroup group;
@@ -42,24 +40,16 @@ HWY_INLINE void LoadKeys(const uint8_t* codes, int64_t code_stride, const uint8_
       group.codes[r] = codes + j * code_stride;
       group.scales[r] = scales + j * scale_stride;
     }
-    alignas(64) uint8_t bytes[kIntPiece][16];
-    if (blocks == 4 && scale_stride == 4 && keys == 2 * kIntRows) {
-      // The four scale bytes of each key are a lane.
-      const __m512i all = _mm512_loadu_si512(scales + g * kIntRows * 4);
-      for (int b = 0; b < 4; ++b)
-        _mm_store_si128(reinterpret_cast<__m128i*>(bytes[b]),
-                        _mm512_cvtepi32_epi8(_mm512_srli_epi32(all, static_cast<unsigned>(8 * b))));
-    } else {
-      LoadScales(group, 0, blocks, bytes);
-    }
+    IntScales s;
+    // The four scale bytes of a key are its lane already.
+    const bool lanes = blocks == 4 && scale_stride == 4 && keys == 2 * kIntRows;
+    p.middle &= lanes ? s.Put(0, _mm512_loadu_si512(scales + g * kIntRows * 4)) : s.Load(group, 0, blocks);
     for (int b = 0; b < blocks; ++b) {
-      _mm512_store_ps(p.scale[g][b], ScaleVector(bytes[b]));
-      _mm512_store_si512(p.step[g][b], ScaleSteps(bytes[b]));
-      __m512i v[8];
-      group.Expand(b, table, v);
-      for (int j = 0; j < 8; ++j) _mm512_store_si512(p.w[g][8 * b + j], v[j]);
+      _mm512_store_si512(p.step[g][b], ScaleSteps(s.Exponents(b)));
+      __m512i v[4];
+      group.Load(b, v);
+      for (int j = 0; j < 4; ++j) _mm512_store_si512(p.w[g][4 * b + j], v[j]);
     }
-    p.middle = MiddleScales(bytes, blocks) && p.middle;
   }
 }
 
@@ -71,14 +61,14 @@ HWY_INLINE void KeyTile(const KeyPanel& p, const uint8_t* const* rows, const flo
   for (int t = 0; t < T; ++t) q[t] = rows[t], dot[0][t] = dot[1][t] = _mm512_setzero_ps();
   for (int b = 0; b < blocks; ++b) {
     __m512i isum[2][T];
-    IntTileBlock<T>(p.w[0] + 8 * b, p.w[1] + 8 * b, q, b, blocks, isum);
+    IntTileBlock<T>(p.w[0] + 4 * b, p.w[1] + 4 * b, q, b, blocks, isum);
     for (int g = 0; g < 2; ++g) {
-      const __m512 s = _mm512_load_ps(p.scale[g][b]);
       const __m512i step = _mm512_load_si512(p.step[g][b]);
       for (int t = 0; t < T; ++t)
-        dot[g][t] = kMiddle ? JoinSteps(dot[g][t], isum[g][t], FloatAt(q[t] + blocks * 32 + b * 4), step)
-                            : JoinVector(dot[g][t], isum[g][t],
-                                         _mm512_set1_ps(FloatAt(q[t] + blocks * 32 + b * 4)), s);
+        dot[g][t] = kMiddle
+                        ? JoinSteps(dot[g][t], isum[g][t], FloatAt(q[t] + blocks * 32 + b * 4), step)
+                        : JoinVector(dot[g][t], isum[g][t],
+                                     _mm512_set1_ps(FloatAt(q[t] + blocks * 32 + b * 4)), StepScale(step));
     }
   }
   for (int t = 0; t < T; ++t)

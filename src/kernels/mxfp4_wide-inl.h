@@ -25,7 +25,8 @@ namespace deepinfer {
 namespace HWY_NAMESPACE {
 
 constexpr int kIntRows = 16;   // rows of weights of a group, one per lane
-constexpr int kIntPiece = 16;  // blocks of an expanded panel
+constexpr int kIntPiece = 16;  // blocks whose scales are loaded together
+constexpr int kIntDeep = 32;   // blocks of a panel
 constexpr int kIntTile = 6;    // rows of x of one register tile over two groups
 constexpr int kIntFew = 8;     // so many rows of x at most use codes straight from the expander
 constexpr int kIntPanel = 24;  // more rows of x than this share a panel; fewer pass over a group in turns
@@ -44,12 +45,15 @@ HWY_INLINE __m512i FourBytes(const int8_t* p) {
   return _mm512_set1_epi32(v);
 }
 // sum + w . the four bytes at p in every lane: one instruction, of which the compiler would make two.
-HWY_INLINE __m512i Dot4At(__m512i sum, __m512i w, const uint8_t* p) {
+template <int kAt>
+HWY_INLINE __m512i Dot4At(__m512i sum, __m512i w, const uint8_t* p, int64_t at) {
 #if HWY_TARGET == HWY_AVX3_DL
-  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const int32_t*>(p)));
+  asm("vpdpbusd %c4(%2,%3)%{1to16%}, %1, %0"
+      : "+v"(sum)
+      : "v"(w), "r"(p), "r"(at), "i"(kAt), "m"(*reinterpret_cast<const uint8_t(*)[1 << 20]>(p)));
   return sum;
 #else
-  return Dot4(sum, w, FourBytes(reinterpret_cast<const int8_t*>(p)));
+  return Dot4(sum, w, FourBytes(reinterpret_cast<const int8_t*>(p + at + kAt)));
 #endif
 }
 HWY_INLINE float FloatAt(const uint8_t* p) {
@@ -116,15 +120,6 @@ struct IntGroup {
     LoadPart<0>(b, a, v), LoadPart<1>(b, a, v), LoadPart<2>(b, a, v), LoadPart<3>(b, a, v);
     LoadPart<4>(b, a, v), LoadPart<5>(b, a, v), LoadPart<6>(b, a, v), LoadPart<7>(b, a, v);
   }
-  // The same as bytes 2 w + 12: w[2 i] has columns 8 i + {0, 2, 4, 6}, w[2 i + 1] the odd ones.
-  HWY_INLINE void Expand(int64_t b, __m512i table, __m512i (&w)[8]) const {
-    __m512i v[4];
-    Load(b, v);
-    for (int i = 0; i < 4; ++i) {
-      w[2 * i] = LowCodes(v[i], table);
-      w[2 * i + 1] = HighCodes(v[i], table);
-    }
-  }
   // Brings what the walk along the rows comes to next from the second-level cache to the first.
   HWY_INLINE void Fetch(int64_t b, int64_t blocks) const {
     const int64_t next = b * 16 + kIntAhead;
@@ -158,40 +153,58 @@ struct IntStream {
   }
 };
 
-// Scale bytes of `n` <= 16 blocks from block b of 16 rows, one vector of rows per block, from out[0] on or,
-// where that is the end of long rows, so that the last is out[15]; returns the first.
-HWY_INLINE uint8_t (*LoadScales(const IntGroup& p, int64_t b, int n, uint8_t (*out)[16]))[16] {
-  __m128i v[16], u[16];
-  const int64_t from = n == 16 || b + n < 16 ? b : b + n - 16;
-  for (int r = 0; r < 16; ++r) {
-    if (HWY_LIKELY(n == 16 || b + n >= 16)) {
-      v[r] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p.scales[r] + from));
+// Scale bytes of up to sixteen blocks of sixteen rows: v[d] has those of blocks 4 d to 4 d + 3 of a row in
+// its lane.
+struct IntScales {
+  alignas(64) int32_t lanes[4][kIntRows];
+
+  // n blocks from block b on; the rest is left at one. Returns whether all are in [64, 190]: with an
+  // activation scale in the same range the product is a normal number and is the sum of the exponents.
+  HWY_INLINE bool Load(const IntGroup& p, int64_t b, int n) {
+    __m512i a[4], c[4];
+    const auto turn = [&](const auto& part) {
+      for (int j = 0; j < 4; ++j) {
+        a[j] = _mm512_castsi128_si512(part(j));
+        a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x00f0, part(4 + j));
+        a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x0f00, part(8 + j));
+        a[j] = _mm512_mask_broadcast_i32x4(a[j], 0xf000, part(12 + j));
+      }
+    };
+    if (HWY_LIKELY(n == 16)) {
+      turn([&](int r) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p.scales[r] + b)); });
     } else {
-      alignas(16) uint8_t part[16] = {};
-      std::memcpy(part, p.scales[r] + b, static_cast<size_t>(n));
-      v[r] = _mm_load_si128(reinterpret_cast<const __m128i*>(part));
+      const auto some = static_cast<__mmask16>(0xffffu >> (16 - n));
+      turn([&](int r) { return _mm_mask_loadu_epi8(_mm_set1_epi8(127), some, p.scales[r] + b); });
     }
+    for (int j = 0; j < 2; ++j) {
+      c[j] = _mm512_unpacklo_epi32(a[2 * j], a[2 * j + 1]);
+      c[2 + j] = _mm512_unpackhi_epi32(a[2 * j], a[2 * j + 1]);
+    }
+    bool middle = true;
+    for (int j = 0; j < 2; ++j) {
+      middle &= Put(2 * j, _mm512_unpacklo_epi64(c[2 * j], c[2 * j + 1]));
+      middle &= Put(2 * j + 1, _mm512_unpackhi_epi64(c[2 * j], c[2 * j + 1]));
+    }
+    return middle;
   }
-  // Four rounds of interleaving row i with row i + 8 transpose the 16 x 16
-  // bytes.
-  for (int i = 0; i < 8; ++i)
-    u[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]), u[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + 8]);
-  for (int i = 0; i < 8; ++i)
-    v[2 * i] = _mm_unpacklo_epi8(u[i], u[i + 8]), v[2 * i + 1] = _mm_unpackhi_epi8(u[i], u[i + 8]);
-  for (int i = 0; i < 8; ++i)
-    u[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]), u[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + 8]);
-  for (int i = 0; i < 8; ++i)
-    v[2 * i] = _mm_unpacklo_epi8(u[i], u[i + 8]), v[2 * i + 1] = _mm_unpackhi_epi8(u[i], u[i + 8]);
-  for (int i = 0; i < 16; ++i) _mm_store_si128(reinterpret_cast<__m128i*>(out[i]), v[i]);
-  return out + (b - from);
-}
-HWY_INLINE __m512 ScaleVector(const uint8_t* bytes) {
-  const __m512i s = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
-  __m512i bits = _mm512_slli_epi32(s, 23);
-  bits = _mm512_mask_mov_epi32(bits, _mm512_cmpeq_epi32_mask(s, _mm512_setzero_si512()),
-                               _mm512_set1_epi32(0x00400000));
-  bits = _mm512_mask_mov_epi32(bits, _mm512_cmpeq_epi32_mask(s, _mm512_set1_epi32(255)),
-                               _mm512_set1_epi32(0x7fc00000));
+  HWY_INLINE bool Put(int d, __m512i v) {
+    _mm512_store_si512(lanes[d], v);
+    return _mm512_cmpgt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8(64)), _mm512_set1_epi8(126)) == 0;
+  }
+  // Of block i of these, shifted to the place of an exponent.
+  HWY_INLINE __m512i Exponents(int i) const {
+    static constexpr int32_t kTurn[4] = {23, 15, 7, 31};
+    return _mm512_and_si512(
+        _mm512_rolv_epi32(_mm512_load_si512(lanes[i / 4]), _mm512_set1_epi32(kTurn[i % 4])),
+        _mm512_set1_epi32(0x7f800000));
+  }
+};
+// 2^(s - 127) of exponents from the scale bytes.
+HWY_INLINE __m512 ScaleVector(__m512i bits) {
+  const __m512i zero = _mm512_setzero_si512(), ones = _mm512_set1_epi32(0x7f800000);
+  const __mmask16 least = _mm512_cmpeq_epi32_mask(bits, zero), nan = _mm512_cmpeq_epi32_mask(bits, ones);
+  bits = _mm512_mask_mov_epi32(bits, least, _mm512_set1_epi32(0x00400000));
+  bits = _mm512_mask_mov_epi32(bits, nan, _mm512_set1_epi32(0x7fc00000));
   return _mm512_castsi512_ps(bits);
 }
 HWY_INLINE __m512 JoinVector(__m512 chain, __m512i isum, __m512 scale, __m512 weight_scale) {
@@ -199,9 +212,11 @@ HWY_INLINE __m512 JoinVector(__m512 chain, __m512i isum, __m512 scale, __m512 we
 }
 
 // 2^(s - 127) as what is added to the bits of a power of two. REQUIRES MiddleScales.
-HWY_INLINE __m512i ScaleSteps(const uint8_t* bytes) {
-  const __m512i s = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
-  return _mm512_slli_epi32(_mm512_sub_epi32(s, _mm512_set1_epi32(127)), 23);
+HWY_INLINE __m512i ScaleSteps(__m512i bits) {
+  return _mm512_sub_epi32(bits, _mm512_set1_epi32(127 << 23));
+}
+HWY_INLINE __m512 StepScale(__m512i step) {
+  return ScaleVector(_mm512_add_epi32(step, _mm512_set1_epi32(127 << 23)));
 }
 // The same as JoinVector with the scales multiplied by adding exponents, which takes nothing from the units
 // that multiply.
@@ -209,22 +224,16 @@ HWY_INLINE __m512 JoinSteps(__m512 chain, __m512i isum, float scale, __m512i ste
   const __m512i both = _mm512_add_epi32(step, _mm512_castps_si512(_mm512_set1_ps(scale)));
   return _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_castsi512_ps(both), chain);
 }
-// Whether n blocks of scale bytes are in [64, 190]: with an activation scale in the same range the product is
-// a normal number and is the sum of the exponents.
-HWY_INLINE bool MiddleScales(const uint8_t (*bytes)[16], int n) {
-  bool middle = true;
-  for (int i = 0; i < n; ++i) {
-    const __m128i s =
-        _mm_sub_epi8(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes[i])), _mm_set1_epi8(64));
-    middle = middle && _mm_cmpgt_epu8_mask(s, _mm_set1_epi8(126)) == 0;
+// Whether the scales of a prepared row are in the range of IntScales::Load.
+HWY_INLINE bool MiddleScales(const float* x, int64_t n) {
+  __mmask16 outside = 0;
+  for (int64_t i = 0; i < n; i += 16) {
+    const auto some = static_cast<__mmask16>(n - i >= 16 ? 0xffffu : 0xffffu >> (16 - (n - i)));
+    const __m512i e = _mm512_srli_epi32(_mm512_castps_si512(_mm512_maskz_loadu_ps(some, x + i)), 23);
+    outside |= _mm512_mask_cmpgt_epu32_mask(some, _mm512_sub_epi32(e, _mm512_set1_epi32(64)),
+                                            _mm512_set1_epi32(126));
   }
-  return middle;
-}
-HWY_INLINE bool MiddleScales(const float* x, int n) {
-  const __mmask16 some = static_cast<__mmask16>(0xffffu >> (16 - n));
-  const __m512i e = _mm512_srli_epi32(_mm512_castps_si512(_mm512_maskz_loadu_ps(some, x)), 23);
-  return _mm512_mask_cmpgt_epu32_mask(some, _mm512_sub_epi32(e, _mm512_set1_epi32(64)),
-                                      _mm512_set1_epi32(126)) == 0;
+  return outside == 0;
 }
 
 struct IntArgs {
@@ -236,6 +245,7 @@ struct IntArgs {
   float* y;
   int64_t ldy;
   Out out;
+  bool middle = false;  // MiddleScales of all rows of x
 
   HWY_INLINE const uint8_t* X(int64_t t) const { return x + (rows ? int64_t{rows[t]} : t) * stride; }
   HWY_INLINE void Put(int64_t t, int64_t o, __m512 v) const {
@@ -252,10 +262,10 @@ HWY_INLINE void IntFewStep(const IntGroup& p, const uint8_t* const (&x)[T], int6
   const __m512i table = IntTable();
   const __m512i even = LowCodes(v[J], table);
   p.LoadPart<2 * J>(next_b, a, next);
-  for (int t = 0; t < T; ++t) isum[t] = Dot4At(isum[t], even, x[t] + b * 32 + 8 * J);
+  for (int t = 0; t < T; ++t) isum[t] = Dot4At<8 * J>(isum[t], even, x[t], b * 32);
   const __m512i odd = HighCodes(v[J], table);
   p.LoadPart<2 * J + 1>(next_b, a, next);
-  for (int t = 0; t < T; ++t) isum[t] = Dot4At(isum[t], odd, x[t] + b * 32 + 8 * J + 4);
+  for (int t = 0; t < T; ++t) isum[t] = Dot4At<8 * J + 4>(isum[t], odd, x[t], b * 32);
 }
 
 // Blocks [b0, b0 + n) of T prepared rows against one group; `scales`: of these blocks. `v` holds the packed
@@ -263,8 +273,10 @@ HWY_INLINE void IntFewStep(const IntGroup& p, const uint8_t* const (&x)[T], int6
 // the one before it is multiplied.
 template <int T, bool kMiddle>
 HWY_INLINE void IntFewPiece(const IntGroup& p, const uint8_t* const (&x)[T], int64_t b0, int n,
-                            int64_t blocks, const uint8_t (*scales)[16], IntStream& stream, __m512i (&v)[4],
-                            __m512 (&chain)[T]) {
+                            int64_t blocks, const IntScales& scales, IntStream& stream, __m512i (&v)[4],
+                            __m512 (&sums)[T]) {
+  __m512 chain[T];
+  for (int t = 0; t < T; ++t) chain[t] = sums[t];
   for (int i = 0; i < n; ++i) {
     const int64_t b = b0 + i, next_b = std::min(b + 1, blocks - 1);
     if (b % 4 == 0) p.Fetch(b, blocks);
@@ -278,15 +290,16 @@ HWY_INLINE void IntFewPiece(const IntGroup& p, const uint8_t* const (&x)[T], int
     IntFewStep<3, T>(p, x, b, next_b, v, a, next, isum);
     for (int j = 0; j < 4; ++j) v[j] = next[j];
     if constexpr (kMiddle) {
-      const __m512i step = ScaleSteps(scales[i]);
+      const __m512i step = ScaleSteps(scales.Exponents(i));
       for (int t = 0; t < T; ++t)
         chain[t] = JoinSteps(chain[t], isum[t], FloatAt(x[t] + blocks * 32 + b * 4), step);
     } else {
-      const __m512 s = ScaleVector(scales[i]);
+      const __m512 s = ScaleVector(scales.Exponents(i));
       for (int t = 0; t < T; ++t)
         chain[t] = JoinVector(chain[t], isum[t], _mm512_set1_ps(FloatAt(x[t] + blocks * 32 + b * 4)), s);
     }
   }
+  for (int t = 0; t < T; ++t) sums[t] = chain[t];
 }
 
 // T rows of x from t0 against sixteen rows of weights from o.
@@ -294,7 +307,7 @@ template <int T>
 HWY_NOINLINE HWY_MAYBE_UNUSED void IntFewRows(const IntArgs& a, const IntGroup& p, int64_t o, int64_t t0,
                                               IntStream& stream) {
   const int64_t blocks = a.w->cols / 32;
-  alignas(64) uint8_t bytes[kIntPiece][16];
+  IntScales scales;
   const uint8_t* x[T];
   __m512 chain[T];
   for (int t = 0; t < T; ++t) x[t] = a.X(t0 + t), chain[t] = _mm512_setzero_ps();
@@ -302,11 +315,7 @@ HWY_NOINLINE HWY_MAYBE_UNUSED void IntFewRows(const IntArgs& a, const IntGroup& 
   p.Load(0, v);
   for (int64_t b0 = 0; b0 < blocks; b0 += kIntPiece) {
     const int n = static_cast<int>(std::min<int64_t>(kIntPiece, blocks - b0));
-    const uint8_t(*scales)[16] = LoadScales(p, b0, n, bytes);
-    bool middle = MiddleScales(scales, n);
-    for (int t = 0; t < T; ++t)
-      middle = middle && MiddleScales(reinterpret_cast<const float*>(x[t] + blocks * 32) + b0, n);
-    if (HWY_LIKELY(middle))
+    if (HWY_LIKELY(scales.Load(p, b0, n) && a.middle))
       IntFewPiece<T, true>(p, x, b0, n, blocks, scales, stream, v, chain);
     else
       IntFewPiece<T, false>(p, x, b0, n, blocks, scales, stream, v, chain);
@@ -314,32 +323,32 @@ HWY_NOINLINE HWY_MAYBE_UNUSED void IntFewRows(const IntArgs& a, const IntGroup& 
   for (int t = 0; t < T; ++t) a.Put(t0 + t, o, chain[t]);
 }
 
-// Up to kIntPiece blocks of two groups, expanded, with the scales in both forms; `middle`: the steps may be
-// used.
+// Up to kIntDeep blocks of two groups, rows turned to lanes but still packed: a tile expands them on units
+// that its products leave idle. `middle`: the steps may be used.
 struct IntPanel {
-  alignas(64) uint8_t w[2][kIntPiece * 8][64];
-  alignas(64) float scale[2][kIntPiece][16];
-  alignas(64) int32_t step[2][kIntPiece][16];
+  alignas(64) uint8_t w[2][kIntDeep * 4][64];
+  alignas(64) int32_t step[2][kIntDeep][16];
   alignas(64) float sum[kIntBand][2][16];
   bool middle;
 };
 
 HWY_NOINLINE HWY_MAYBE_UNUSED bool FillPanel(const IntGroup& p, int64_t b0, int n, int64_t blocks,
-                                             IntStream& stream, uint8_t (*w)[64], float (*scale)[16],
-                                             int32_t (*step)[16]) {
-  const __m512i table = IntTable();
-  alignas(64) uint8_t bytes[kIntPiece][16];
-  const uint8_t(*scales)[16] = LoadScales(p, b0, n, bytes);
-  for (int i = 0; i < n; ++i) {
-    if ((b0 + i) % 4 == 0) p.Fetch(b0 + i, blocks);
-    stream.Advance(b0 + i);
-    _mm512_store_ps(scale[i], ScaleVector(scales[i]));
-    _mm512_store_si512(step[i], ScaleSteps(scales[i]));
-    __m512i v[8];
-    p.Expand(b0 + i, table, v);
-    for (int j = 0; j < 8; ++j) _mm512_store_si512(w[8 * i + j], v[j]);
+                                             IntStream& stream, uint8_t (*w)[64], int32_t (*step)[16]) {
+  bool middle = true;
+  for (int from = 0; from < n; from += kIntPiece) {
+    const int to = std::min(n, from + kIntPiece);
+    IntScales scales;
+    middle = scales.Load(p, b0 + from, to - from) && middle;
+    for (int i = from; i < to; ++i) {
+      if ((b0 + i) % 4 == 0) p.Fetch(b0 + i, blocks);
+      stream.Advance(b0 + i);
+      _mm512_store_si512(step[i], ScaleSteps(scales.Exponents(i - from)));
+      __m512i v[4];
+      p.Load(b0 + i, v);
+      for (int j = 0; j < 4; ++j) _mm512_store_si512(w[4 * i + j], v[j]);
+    }
   }
-  return MiddleScales(scales, n);
+  return middle;
 }
 
 // Block b of T prepared rows of `blocks` blocks against two groups: the exact block sums. The rows are
@@ -347,14 +356,22 @@ HWY_NOINLINE HWY_MAYBE_UNUSED bool FillPanel(const IntGroup& p, int64_t b0, int 
 template <int T>
 HWY_INLINE void IntTileBlock(const uint8_t (*w0)[64], const uint8_t (*w1)[64], const uint8_t* const (&x)[T],
                              int64_t b, int64_t blocks, __m512i (&isum)[2][T]) {
+  const __m512i table = IntTable();
   for (int t = 0; t < T; ++t)
     isum[0][t] = isum[1][t] = FourBytes(reinterpret_cast<const int8_t*>(x[t] + blocks * 36 + b * 4));
-  for (int j = 0; j < 8; ++j) {
-    const __m512i a = _mm512_load_si512(w0[j]), c = _mm512_load_si512(w1[j]);
+  for (int j = 0; j < 4; ++j) {
+    const __m512i v = _mm512_load_si512(w0[j]), u = _mm512_load_si512(w1[j]);
+    const __m512i a = LowCodes(v, table), c = LowCodes(u, table);
     for (int t = 0; t < T; ++t) {
-      const __m512i v = FourBytes(reinterpret_cast<const int8_t*>(x[t] + b * 32 + 4 * j));
-      isum[0][t] = Dot4(isum[0][t], a, v);
-      isum[1][t] = Dot4(isum[1][t], c, v);
+      const __m512i q = FourBytes(reinterpret_cast<const int8_t*>(x[t] + b * 32 + 8 * j));
+      isum[0][t] = Dot4(isum[0][t], a, q);
+      isum[1][t] = Dot4(isum[1][t], c, q);
+    }
+    const __m512i d = HighCodes(v, table), e = HighCodes(u, table);
+    for (int t = 0; t < T; ++t) {
+      const __m512i q = FourBytes(reinterpret_cast<const int8_t*>(x[t] + b * 32 + 8 * j + 4));
+      isum[0][t] = Dot4(isum[0][t], d, q);
+      isum[1][t] = Dot4(isum[1][t], e, q);
     }
   }
 }
@@ -372,13 +389,13 @@ HWY_INLINE void IntTilePiece(IntPanel& p, const uint8_t* const* rows, int64_t t0
   for (int i = 0; i < n; ++i) {
     __m512i isum[2][T];
     const int64_t b = b0 + i, at = blocks * 32 + b * 4;
-    IntTileBlock<T>(p.w[0] + 8 * i, p.w[1] + 8 * i, x, b, blocks, isum);
+    IntTileBlock<T>(p.w[0] + 4 * i, p.w[1] + 4 * i, x, b, blocks, isum);
     for (int g = 0; g < 2; ++g) {
-      const __m512 s = _mm512_load_ps(p.scale[g][i]);
       const __m512i step = _mm512_load_si512(p.step[g][i]);
       for (int t = 0; t < T; ++t)
         chain[g][t] = kMiddle ? JoinSteps(chain[g][t], isum[g][t], FloatAt(x[t] + at), step)
-                              : JoinVector(chain[g][t], isum[g][t], _mm512_set1_ps(FloatAt(x[t] + at)), s);
+                              : JoinVector(chain[g][t], isum[g][t], _mm512_set1_ps(FloatAt(x[t] + at)),
+                                           StepScale(step));
     }
   }
   for (int t = 0; t < T; ++t)
@@ -387,10 +404,7 @@ HWY_INLINE void IntTilePiece(IntPanel& p, const uint8_t* const* rows, int64_t t0
 template <int T>
 HWY_NOINLINE HWY_MAYBE_UNUSED void IntTileRows(IntPanel& p, const uint8_t* const* rows, int64_t t0,
                                                int64_t b0, int n, int64_t blocks) {
-  bool middle = p.middle;
-  for (int t = 0; t < T; ++t)
-    middle = middle && MiddleScales(reinterpret_cast<const float*>(rows[t0 + t] + blocks * 32) + b0, n);
-  if (HWY_LIKELY(middle))
+  if (HWY_LIKELY(p.middle))
     IntTilePiece<T, true>(p, rows, t0, b0, n, blocks);
   else
     IntTilePiece<T, false>(p, rows, t0, b0, n, blocks);
@@ -407,11 +421,11 @@ HWY_NOINLINE HWY_MAYBE_UNUSED void IntManyRows(const IntArgs& a, int64_t t0, int
     for (int g = 0; g < 2; ++g) group[g].Start(*a.w, o + g * kIntRows, a.row1 - 1);
     std::memset(p.sum, 0, static_cast<size_t>(T) * sizeof p.sum[0]);
     IntStream stream(*a.w, o + 2 * kIntRows, a.row1);
-    for (int64_t b = 0; b < blocks; b += kIntPiece) {
-      const int n = static_cast<int>(std::min<int64_t>(kIntPiece, blocks - b));
-      p.middle = true;
+    for (int64_t b = 0; b < blocks; b += kIntDeep) {
+      const int n = static_cast<int>(std::min<int64_t>(kIntDeep, blocks - b));
+      p.middle = a.middle;
       for (int g = 0; g < 2; ++g) {
-        const bool middle = FillPanel(group[g], b, n, blocks, stream, p.w[g], p.scale[g], p.step[g]);
+        const bool middle = FillPanel(group[g], b, n, blocks, stream, p.w[g], p.step[g]);
         p.middle = p.middle && middle;
       }
       // Tiles of about the same size: a tile of one or two rows waits for its loads.
@@ -431,7 +445,11 @@ HWY_NOINLINE HWY_MAYBE_UNUSED void IntManyRows(const IntArgs& a, int64_t t0, int
   }
 }
 
-HWY_MAYBE_UNUSED void IntCall(const IntArgs& a, int64_t T) {
+HWY_MAYBE_UNUSED void IntCall(IntArgs a, int64_t T) {
+  const int64_t blocks = a.w->cols / 32;
+  a.middle = true;
+  for (int64_t t = 0; t < T; ++t)
+    a.middle = MiddleScales(reinterpret_cast<const float*>(a.X(t) + blocks * 32), blocks) && a.middle;
   using Few = void (*)(const IntArgs&, const IntGroup&, int64_t, int64_t, IntStream&);
   static constexpr Few kFew[kIntFew] = {IntFewRows<1>, IntFewRows<2>, IntFewRows<3>, IntFewRows<4>,
                                         IntFewRows<5>, IntFewRows<6>, IntFewRows<7>, IntFewRows<8>};
