@@ -28,13 +28,20 @@ constexpr int64_t kAhead = 256;  // bytes of every weight row brought to the fir
 constexpr int64_t kMaxCols = 1 << 15;  // a row in fp32 fits the stack
 constexpr int64_t kStackBytes = 256 << 10;
 
+// The lane of row r of a group. Rows 4 i to 4 i + 3 are loaded one after the other: of rows an odd multiple
+// of 1,024 bytes apart every fourth falls into the same set of the first-level cache, and loads of one set
+// wait for each other.
+constexpr int lane_of(int r) {
+  return r % 4 * 4 + r / 4;
+}
+
 // Sixteen rows of a matrix from o (a multiple of 16); rows beyond the last repeat it.
 struct Group {
   const uint8_t* data[kGroup];
   const uint8_t* scales;  // of the tile that holds all sixteen (kFp8Tile32)
   int64_t row_bytes, first_row;
-  // Rows that lie a multiple of 2,048 bytes apart fall into so few sets of the first-level cache that sixteen
-  // push each other out: their lines are copied side by side, once each.
+  // Rows that lie a multiple of 4,096 bytes apart fall into one set of the first-level cache and push each
+  // other out: their lines are copied side by side, once each.
   bool staged;
   alignas(64) mutable uint8_t stage[kGroup][64];
 
@@ -43,23 +50,45 @@ struct Group {
     row_bytes = w.cols * (w.format == WeightFormat::kBF16 ? 2 : 1);
     for (int r = 0; r < kGroup; ++r)
       data[r] = static_cast<const uint8_t*>(w.data) + std::min(o + r, w.rows - 1) * row_bytes;
-    staged = row_bytes % 2048 == 0;
+    staged = row_bytes % 4096 == 0;
     scales = w.format == WeightFormat::kFp8Tile32 ? w.scales + o / 32 * (w.cols / 32) : nullptr;
   }
-  // 16 bytes at `at` of all rows: v[d] has the d-th four bytes of row r in lane r.
+  // 16 bytes at `at` of all rows: v[d] has the d-th four bytes of row r in lane_of(r). In eight parts, which
+  // leave something else to do between them; `a` is what is on its way.
   // REQUIRES that a walk comes by every multiple of 64.
-  template <bool kStaged>
-  HWY_INLINE void load(int64_t at, __m512i (&v)[4]) const {
-    if constexpr (kStaged) {
+  template <bool kStaged, int kPart>
+  HWY_INLINE void load_part(int64_t at, __m512i (&a)[4], __m512i (&v)[4]) const {
+    if constexpr (kStaged && kPart == 0) {
       if (at % 64 == 0)
         for (int r = 0; r < kGroup; ++r) _mm512_store_si512(stage[r], _mm512_loadu_si512(data[r] + at));
-      at %= 64;
     }
-    rows_to_lanes(
-        [&](int r) {
-          return _mm_loadu_si128(reinterpret_cast<const __m128i*>((kStaged ? stage[r] : data[r]) + at));
-        },
-        v);
+    if constexpr (kPart < 4) {
+      const auto part = [&](int i) {
+        const uint8_t* p = kStaged ? stage[4 * kPart + i] + at % 64 : data[4 * kPart + i] + at;
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+      };
+      a[kPart] = _mm512_castsi128_si512(part(0));
+      // Loads that repeat 16 bytes, masked: they leave the shuffling units to the interleaves.
+      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0x00f0, part(1));
+      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0x0f00, part(2));
+      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0xf000, part(3));
+    } else if constexpr (kPart < 6) {
+      constexpr int i = 2 * (kPart - 4);
+      const __m512i low = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+      a[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+      a[i] = low;
+    } else {
+      constexpr int i = kPart - 6;
+      v[2 * i] = _mm512_unpacklo_epi64(a[i], a[2 + i]);
+      v[2 * i + 1] = _mm512_unpackhi_epi64(a[i], a[2 + i]);
+    }
+  }
+  template <bool kStaged>
+  HWY_INLINE void load(int64_t at, __m512i (&v)[4]) const {
+    __m512i a[4];
+    load_part<kStaged, 0>(at, a, v), load_part<kStaged, 1>(at, a, v), load_part<kStaged, 2>(at, a, v);
+    load_part<kStaged, 3>(at, a, v), load_part<kStaged, 4>(at, a, v), load_part<kStaged, 5>(at, a, v);
+    load_part<kStaged, 6>(at, a, v), load_part<kStaged, 7>(at, a, v);
   }
   // Brings what the walk along the rows comes to next from the second-level cache to the first.
   HWY_INLINE void fetch(int64_t at) const {
@@ -151,7 +180,7 @@ HWY_INLINE void decode(const MatrixView& w, const Group& group, int64_t o, int64
       const float s = e8m0_to_f32(w.scales[row * (w.cols / 32) + c / 32]);
       for (int i = 0; i < 32; ++i) {
         const uint32_t bits = std::bit_cast<uint32_t>(e4m3_to_f32(group.data[r][c + i]) * s) >> 16;
-        uint32_t& lane = lanes[i / 4 * 2 + i % 2][r];
+        uint32_t& lane = lanes[i / 4 * 2 + i % 2][lane_of(r)];
         lane = i % 4 < 2 ? bits : lane | bits << 16;
       }
     }
@@ -162,9 +191,13 @@ HWY_INLINE void decode(const MatrixView& w, const Group& group, int64_t o, int64
 HWY_INLINE __m512 dot(__m512 sum, __m512i w, __m512i x) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
 }
-// sum + w . the two values at p in every lane: one instruction, of which the compiler would make two.
-HWY_INLINE __m512 dot_at(__m512 sum, __m512i w, const uint8_t* p) {
-  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const uint32_t*>(p)));
+// sum + w . the two values at p + at + kAt in every lane: one instruction, of which the compiler would make
+// two.
+template <int kAt>
+HWY_INLINE __m512 dot_at(__m512 sum, __m512i w, const uint8_t* p, int64_t at) {
+  asm("vdpbf16ps %c4(%2,%3)%{1to16%}, %1, %0"
+      : "+v"(sum)
+      : "v"(w), "r"(p), "r"(at), "i"(kAt), "m"(*reinterpret_cast<const uint8_t(*)[1 << 20]>(p)));
   return sum;
 }
 HWY_INLINE __m512i four_bytes(const uint8_t* p) {
@@ -183,8 +216,9 @@ struct Call {
   Out out;
 
   HWY_INLINE const uint8_t* X(int64_t t) const { return x + (rows ? int64_t{rows[t]} : t) * stride; }
-  // Sums of rows o .. o + 15 to y, those of the range only.
+  // Sums of rows o .. o + 15, by lane_of, to y, those of the range only.
   HWY_INLINE void put(int64_t t, int64_t o, __m512 v) const {
+    v = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), v);
     if (out == Out::kRounded) {
       const __m512i u = _mm512_castps_si512(v);
       const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
@@ -200,19 +234,49 @@ struct Call {
   }
 };
 
+// Groups of four columns kG and those after it of chunk kI of 32 columns from c, and the parts of loading the
+// next chunk that go between them.
+template <WeightFormat F, bool kStaged, int kI, int kG, int T>
+HWY_INLINE void few_groups(const Group& group, const Decoder<F>& d, const uint8_t* const (&x)[T], int64_t c,
+                           int64_t next_at, const __m512i (&v)[4], __m512i (&a)[4], __m512i (&next)[4],
+                           __m512 (&even)[T], __m512 (&odd)[T]) {
+  using D = Decoder<F>;
+  constexpr int kGroups = D::kCols / 4, kAt = 2 * (kI * D::kCols + 4 * kG);
+  __m512i first, second;
+  if constexpr (kGroups == 2 && kG == 0) group.load<kStaged>(next_at, next);
+  d.pairs(v, kG, &first, &second);
+  for (int t = 0; t < T; ++t) even[t] = dot_at<kAt>(even[t], first, x[t], 2 * c);
+  if constexpr (kGroups == 4) {
+    group.load_part<kStaged, 2 * kG>(next_at, a, next);
+    group.load_part<kStaged, 2 * kG + 1>(next_at, a, next);
+  }
+  for (int t = 0; t < T; ++t) odd[t] = dot_at<kAt + 4>(odd[t], second, x[t], 2 * c);
+  if constexpr (kG + 1 < kGroups)
+    few_groups<F, kStaged, kI, kG + 1, T>(group, d, x, c, next_at, v, a, next, even, odd);
+}
+template <WeightFormat F, bool kStaged, int kI, int T>
+HWY_INLINE void few_chunks(const Group& group, const Decoder<F>& d, const uint8_t* const (&x)[T], int64_t c,
+                           __m512i (&v)[4], __m512 (&even)[T], __m512 (&odd)[T]) {
+  using D = Decoder<F>;
+  __m512i a[4], next[4];
+  const int64_t at = std::min((c + (kI + 1) * D::kCols) * D::kUnit, group.row_bytes - 16);
+  few_groups<F, kStaged, kI, 0, T>(group, d, x, c, at, v, a, next, even, odd);
+  v[0] = next[0], v[1] = next[1], v[2] = next[2], v[3] = next[3];
+  if constexpr (kI + 1 < 32 / D::kCols) few_chunks<F, kStaged, kI + 1, T>(group, d, x, c, v, even, odd);
+}
+
 // T rows of x from t0 against one group, every weight used as it is decoded: while a chunk of it is
 // multiplied, the next is on its way.
 template <WeightFormat F, bool kStaged, int T>
-HWY_NOINLINE void few_rows(const Call& a, const Group& group, int64_t t0, Stream& stream) {
+HWY_NOINLINE void few_rows(const Call& call, const Group& group, int64_t t0, Stream& stream) {
   using D = Decoder<F>;
   const uint8_t* x[T];
-  __m512 total[T];
-  for (int t = 0; t < T; ++t) x[t] = a.X(t0 + t), total[t] = _mm512_setzero_ps();
-  const int64_t last = group.row_bytes - 16;
+  alignas(64) float total[T][kGroup] = {};
+  for (int t = 0; t < T; ++t) x[t] = call.X(t0 + t);
   __m512i v[4];
   group.load<kStaged>(0, v);
-  for (int64_t c0 = 0; c0 < a.w->cols; c0 += kPiece) {
-    const int64_t end = std::min(a.w->cols, c0 + kPiece);
+  for (int64_t c0 = 0; c0 < call.w->cols; c0 += kPiece) {
+    const int64_t end = std::min(call.w->cols, c0 + kPiece);
     __m512 even[T], odd[T];
     for (int t = 0; t < T; ++t) even[t] = odd[t] = _mm512_setzero_ps();
     for (int64_t c = c0; c < end; c += 32) {
@@ -220,22 +284,13 @@ HWY_NOINLINE void few_rows(const Call& a, const Group& group, int64_t t0, Stream
       stream.advance(kGroup * 32 * D::kUnit);
       D d;
       d.start(group, c);
-      for (int i = 0; i < 32 / D::kCols; ++i) {
-        __m512i next[4];
-        group.load<kStaged>(std::min((c + (i + 1) * D::kCols) * D::kUnit, last), next);
-        for (int g = 0; g < D::kCols / 4; ++g) {
-          __m512i first, second;
-          d.pairs(v, g, &first, &second);
-          const int64_t at = 2 * (c + i * D::kCols) + 8 * g;
-          for (int t = 0; t < T; ++t) even[t] = dot_at(even[t], first, x[t] + at);
-          for (int t = 0; t < T; ++t) odd[t] = dot_at(odd[t], second, x[t] + at + 4);
-        }
-        for (int j = 0; j < 4; ++j) v[j] = next[j];
-      }
+      few_chunks<F, kStaged, 0, T>(group, d, x, c, v, even, odd);
     }
-    for (int t = 0; t < T; ++t) total[t] = _mm512_add_ps(total[t], _mm512_add_ps(even[t], odd[t]));
+    for (int t = 0; t < T; ++t)
+      _mm512_store_ps(total[t], _mm512_add_ps(_mm512_load_ps(total[t]), _mm512_add_ps(even[t], odd[t])));
+    asm volatile("" : : : "memory");  // the totals stay in memory: the registers have better uses
   }
-  for (int t = 0; t < T; ++t) a.put(t0 + t, group.first_row, total[t]);
+  for (int t = 0; t < T; ++t) call.put(t0 + t, group.first_row, _mm512_load_ps(total[t]));
 }
 
 // Two groups of decoded weights over one piece of columns, and the sums of a band.
@@ -402,7 +457,9 @@ bool available() {
 int64_t prepared_bytes(WeightFormat format, int64_t cols) {
   const bool ours = format == WeightFormat::kBF16 || format == WeightFormat::kFp8Tile32 ||
                     format == WeightFormat::kFp8Row32;
-  return ours && cols % 32 == 0 && cols <= kMaxCols ? (2 * cols + 63) / 64 * 64 : 0;
+  // An odd number of lines: rows of x that lie a multiple of 4,096 bytes apart would share a set of the
+  // cache.
+  return ours && cols % 32 == 0 && cols <= kMaxCols ? ((2 * cols + 63) / 64 | 1) * 64 : 0;
 }
 
 bool prepare(const float* x, int64_t col, int64_t n, uint8_t* row) {
