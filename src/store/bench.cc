@@ -99,13 +99,14 @@ double median(std::vector<double> v, double at = 0.5) {
   return v[std::min(v.size() - 1, static_cast<size_t>(at * static_cast<double>(v.size())))];
 }
 
-// Fetches of the written objects into memory that is there before, as in a restore.
+// Fetches of the written objects into memory that is there before and lies in huge pages, one block after
+// the other, as the server's block memory does.
 class StoreReads {
  public:
   StoreReads(DirectoryStore* store, const std::vector<Key>* keys, int64_t payload)
-      : store_(store), keys_(keys), payload_(payload) {
+      : store_(store), keys_(keys), payload_(payload), stride_((payload + 63) / 64 * 64) {
     size_t most = std::max(2 * kAtOnce, std::min(kRestore, keys->size()));
-    to_.assign(most, std::vector<uint8_t>(static_cast<size_t>(payload), 1));
+    memory_ = make_buffer(static_cast<int64_t>(most) * stride_);
   }
   // All of them, two fetches of many under way at any time, as restores of two requests are: the raw read's
   // queue never runs dry either. Megabytes per second.
@@ -140,7 +141,11 @@ class StoreReads {
     auto end = std::make_shared<std::promise<FetchOutcome>>();
     Fetch f;
     f.split = split;
-    for (size_t i = 0; i < count; ++i) f.parts.push_back({Kind::kBlock, (*keys_)[from + i], to_[slot + i]});
+    for (size_t i = 0; i < count; ++i) {
+      auto at = static_cast<size_t>(static_cast<int64_t>(slot + i) * stride_);
+      std::span<uint8_t> to = memory_.span().subspan(at, static_cast<size_t>(payload_));
+      f.parts.push_back({Kind::kBlock, (*keys_)[from + i], to});
+    }
     f.first = [this](int64_t ns) { first_ns_ = ns; };
     f.done = [end](const FetchOutcome& o) { end->set_value(o); };
     store_->fetch(std::move(f));
@@ -149,8 +154,8 @@ class StoreReads {
 
   DirectoryStore* store_;
   const std::vector<Key>* keys_;
-  int64_t payload_, first_ns_ = 0;
-  std::vector<std::vector<uint8_t>> to_;
+  int64_t payload_, stride_, first_ns_ = 0;
+  Buffer memory_;
 };
 
 // Which depth is the raw read's best, and then that read and the store's in turn: shares are of neighbours,

@@ -66,14 +66,18 @@ void DirectoryStoreImpl::find_parts(FetchState* f) {
 
 namespace {
 
-// Reads that lie one after the other become one: a device gives more in fewer, larger pieces. A joined read
-// that fails is asked again one by one, so that a bad place costs only what lies there.
-std::vector<ReadOp> join_neighbours(std::vector<ReadOp> ops, Reader* reader) {
-  constexpr int64_t kJoined = int64_t{512} << 10;
+// Reads that lie one after the other become one: a device gives more in fewer, larger pieces. But of a fetch
+// they are eight at least, so that it is read and checked at the same time, and each takes an eighth of the
+// memory at most, so that the device has several. A joined read that fails is asked again one by one, so that
+// a bad place costs only what lies there.
+std::vector<ReadOp> join_neighbours(std::vector<ReadOp> ops, Reader* reader, int64_t memory_bytes) {
+  int64_t total = 0;
+  for (const ReadOp& op : ops) total += op.bytes;
+  const int64_t most = std::min(total, memory_bytes) / 8;
   std::vector<ReadOp> out;
   for (size_t i = 0, end = 0; i < ops.size(); i = end) {
     int64_t bytes = 0;
-    for (end = i; end < ops.size() && bytes + ops[end].bytes <= kJoined; ++end) {
+    for (end = i; end < ops.size() && bytes + ops[end].bytes <= most; ++end) {
       if (ops[end].file != ops[i].file || ops[end].offset != ops[i].offset + bytes) break;
       bytes += ops[end].bytes;
     }
@@ -148,7 +152,7 @@ FetchId DirectoryStoreImpl::fetch(Fetch fetch) {
   // A few reads are quicker side by side; a limit is kept in small steps.
   constexpr size_t kMany = 32;
   if (first.size() >= kMany && options_.limit_bytes_per_s == 0)
-    first = join_neighbours(std::move(first), reader_.get());
+    first = join_neighbours(std::move(first), reader_.get(), options_.read_memory_bytes);
   if (f->states.empty()) {
     end_fetch(f);
   } else if (!first.empty()) {

@@ -69,7 +69,7 @@ Status DirectoryStoreImpl::start() {
   r.depth = options_.read_depth;
   r.uring = options_.uring;
   r.limit_bytes_per_s = options_.limit_bytes_per_s;
-  reader_ = Reader::make(r);
+  reader_ = options_.reader ? options_.reader(r) : Reader::make(r);
   find_generations();
   int64_t floor_s = 0;
   for (size_t i = 0; i < generations_.size(); ++i) {

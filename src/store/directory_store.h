@@ -12,6 +12,7 @@
 #include "policy/store_retention.h"
 #include "store/index.h"
 #include "store/kv_store.h"
+#include "store/reader.h"
 
 namespace deepinfer::store {
 
@@ -35,6 +36,7 @@ struct DirectoryOptions {
   int64_t grace_ns = 20'000'000'000;   // from an erasure to the reuse of its space
   std::function<int64_t()> wall_s;     // seconds since 1970; null: the system's
   std::function<int64_t()> monotonic;  // nanoseconds; null: the system's
+  std::function<std::unique_ptr<Reader>(const ReaderOptions&)> reader;  // null: Reader::make
 };
 
 struct ListedObject {

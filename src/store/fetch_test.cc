@@ -1,7 +1,9 @@
 // Fetches that want the first layers of every block before the rest of any: order, checks, what is said when,
 // and what is left when a piece is damaged, missing or given up.
+#include <algorithm>
 #include <fstream>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "store/disk.h"
@@ -202,6 +204,113 @@ TEST_P(SplitFetch, GivenUpAfterTheFirstLayers) {
   }
 }
 
+// A device that cannot read one place, or not so often, and what was asked of it.
+struct Fault {
+  int64_t at = -1;    // in the file
+  int failures = 0;   // of reads that cover it, from now on
+  size_t longer = 0;  // reads of more than one record; the same, of those that failed
+  size_t longer_failed = 0;
+  std::vector<int64_t> alone;  // where the others began
+  std::mutex mutex;
+};
+class FaultyReader final : public Reader {
+ public:
+  FaultyReader(std::unique_ptr<Reader> under, Fault* fault) : fault_(fault), under_(std::move(under)) {}
+  void submit(std::vector<ReadOp> ops) override {
+    for (ReadOp& op : ops) {
+      std::lock_guard lock(fault_->mutex);
+      bool longer = op.bytes > record_bytes(kBytes);
+      fault_->longer += longer ? 1 : 0;
+      if (!longer) fault_->alone.push_back(op.offset);
+      bool covers = op.offset <= fault_->at && fault_->at < op.offset + op.bytes;
+      if (!covers || fault_->failures == 0) continue;
+      --fault_->failures;
+      fault_->longer_failed += longer ? 1 : 0;
+      op.done = [done = std::move(op.done)](Status s, std::span<const uint8_t>) {
+        done(s.code() == Code::kCancelled ? s : error(Code::kIo, "a bad place"), {});
+      };
+    }
+    under_->submit(std::move(ops));
+  }
+  bool uses_uring() const override { return under_->uses_uring(); }
+  int64_t queued() const override { return under_->queued(); }
+
+ private:
+  Fault* fault_;
+  std::unique_ptr<Reader> under_;
+};
+
+class JoinedReads : public SplitFetch {
+ protected:
+  static constexpr size_t kBlocks = 60;
+  void SetUp() override {
+    DirectoryOptions o = options();
+    o.segment_bytes = 4 << 20;  // all in one
+    o.reader = [this](const ReaderOptions& r) {
+      return std::make_unique<FaultyReader>(Reader::make(r), &fault);
+    };
+    s = open_or_die(o);
+    ASSERT_TRUE(put_chain(s.get(), 1, 0, kBlocks, kBytes).ok());
+    to.assign(kBlocks, std::vector<uint8_t>(kBytes, 0xEE));
+  }
+  FetchOutcome read(size_t from) {
+    {
+      std::lock_guard lock(fault.mutex);
+      fault.longer = fault.longer_failed = 0;
+      fault.alone.clear();
+    }
+    std::promise<FetchOutcome> end;
+    Fetch f;
+    for (size_t i = from; i < kBlocks; ++i) f.parts.push_back({Kind::kBlock, test_key(1, i), to[i]});
+    f.done = [&](const FetchOutcome& o) { end.set_value(o); };
+    s->fetch(std::move(f));
+    FetchOutcome out = end.get_future().get();
+    for (size_t i = from; i < from + out.whole; ++i)
+      EXPECT_EQ(to[i], test_payload(test_key(1, i), Kind::kBlock, kBytes));
+    return out;
+  }
+  Fault fault;
+  std::unique_ptr<DirectoryStore> s;
+  std::vector<std::vector<uint8_t>> to;
+};
+
+TEST_P(JoinedReads, AreAskedAgainOneByOne) {
+  EXPECT_EQ(read(0).whole, kBlocks);
+  size_t joined = fault.longer;
+  EXPECT_GE(joined, 8u);
+  EXPECT_LT(joined, kBlocks / 2);
+  EXPECT_TRUE(fault.alone.empty());
+  // It fails once: everything comes, what lay in the read that failed is asked for alone.
+  fault.at = 33 * record_bytes(kBytes) + 5000;
+  fault.failures = 1;
+  FetchOutcome out = read(0);
+  EXPECT_EQ(out.whole, kBlocks) << out.why.to_string();
+  EXPECT_EQ(fault.longer, joined);
+  EXPECT_EQ(fault.longer_failed, 1u);
+  size_t again = fault.alone.size();
+  EXPECT_GE(again, 2u);
+  EXPECT_EQ(again, (kBlocks + joined - 1) / joined);
+  EXPECT_EQ(s->counters().integrity_failures, 0);
+}
+
+TEST_P(JoinedReads, ABadPlaceCostsWhatLiesThere) {
+  fault.at = 33 * record_bytes(kBytes) + 5000;
+  fault.failures = 1 << 20;
+  FetchOutcome out = read(0);
+  EXPECT_EQ(out.whole, 33u);  // also what was to be read along with it, before it
+  EXPECT_EQ(out.why.code(), Code::kIo);
+  EXPECT_EQ(fault.longer_failed, 1u);
+  EXPECT_EQ(std::count(fault.alone.begin(), fault.alone.end(), 33 * record_bytes(kBytes)), 1);
+  // Nobody is sent there again; what lies beside it is as good as before.
+  EXPECT_FALSE(s->contains(Kind::kBlock, test_key(1, 33)));
+  EXPECT_TRUE(s->contains(Kind::kBlock, test_key(1, 32)) && s->contains(Kind::kBlock, test_key(1, 34)));
+  EXPECT_EQ(read(34).whole, kBlocks - 34);
+  EXPECT_EQ(s->gauges().leases, 0);
+  EXPECT_EQ(s->reads_waiting(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Readers, JoinedReads, ::testing::Bool(),
+                         [](const auto& x) { return x.param ? "Uring" : "Threads"; });
 INSTANTIATE_TEST_SUITE_P(Readers, SplitFetch, ::testing::Bool(),
                          [](const auto& x) { return x.param ? "Uring" : "Threads"; });
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -163,6 +164,28 @@ TEST(Record, AnotherRecordIsRefused) {
   EXPECT_FALSE(check_record(std::span(record).first(5000), h).ok());  // cut
   record[3000] ^= 4;
   EXPECT_FALSE(check_record(record, h).ok());
+}
+
+// Every beginning in a line of memory, every odd length: the same bytes, the same sum, nothing beside them.
+TEST(Record, CopiesAndSumsAtAnyPlace) {
+  std::vector<uint8_t> from(20'000), to(from.size() + 256);
+  std::mt19937_64 random(11);
+  for (uint8_t& b : from) b = static_cast<uint8_t>(random());
+  auto check = [&](size_t at, size_t bytes, size_t place) {
+    std::fill(to.begin(), to.end(), uint8_t{0xEE});
+    std::span<const uint8_t> part = std::span(from).subspan(at, bytes);
+    EXPECT_EQ(copy_crc32c(part, std::span(to).subspan(place, bytes), 5), crc32c(part, 5));
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), to.begin() + static_cast<int64_t>(place)));
+    EXPECT_EQ(std::count(to.begin(), to.begin() + static_cast<int64_t>(place), 0xEE),
+              static_cast<int64_t>(place));
+    EXPECT_TRUE(std::all_of(to.begin() + static_cast<int64_t>(place + bytes), to.end(),
+                            [](uint8_t b) { return b == 0xEE; }));
+  };
+  for (size_t place = 0; place < 70; ++place) {
+    for (size_t bytes : {0, 1, 15, 63, 64, 65, 127, 200}) check(place % 7, bytes, place);
+    check(128, 8192 + place, place);
+    check(3, 16'384 + 63, 70 - place);
+  }
 }
 
 }  // namespace
