@@ -195,6 +195,7 @@ int run_bench(const Options& o) {
   for (auto [depth, mb_s] : r->raw_by_depth) raw[std::to_string(depth)] = mb_s;
   show(o, {{"read_share_of_raw", r->read_share_of_raw},
            {"read_share_quartiles", {r->read_share_low, r->read_share_high}},
+           {"read_share_of_raw_kept", r->read_share_of_kept},
            {"restore_ms",
             {{"whole", r->restore_whole_ms},
              {"split_first", r->restore_first_ms},

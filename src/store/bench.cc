@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 
+#include "base/check.h"
 #include "host/clock.h"
 #include "store/disk.h"
 #include "store/generation.h"
@@ -38,8 +39,10 @@ struct Place {
   int64_t offset = 0, bytes = 0;
 };
 
-// Direct reads at a queue depth, nothing done with the bytes. Megabytes per second of the records.
-Result<double> read_raw(const std::vector<Place>& places, int depth) {
+// Direct reads at a queue depth, nothing done with the bytes. Megabytes per second of the records. Into few
+// buffers, used again at once, or, with `kept`, one after the other into memory that others are read into
+// much later: what nobody looks at is overwritten in some cache, what is kept is not.
+Result<double> read_raw(const std::vector<Place>& places, int depth, Buffer* kept = nullptr) {
   std::vector<File> files;
   std::map<std::string, size_t> number;
   for (const Place& p : places) {
@@ -54,7 +57,11 @@ Result<double> read_raw(const std::vector<Place>& places, int depth) {
   int64_t most = 0, total = 0;
   for (const Place& p : places) most = std::max(most, p.bytes);
   // In huge pages, as the store's own: in small ones the same device is half as quick.
-  Buffer memory = make_buffer(std::max<int64_t>(int64_t{16} << 20, most * depth));
+  Buffer own;
+  if (kept == nullptr) own = make_buffer(std::max<int64_t>(int64_t{16} << 20, most * depth));
+  const Buffer& memory = kept != nullptr ? *kept : own;
+  const auto slots = static_cast<size_t>(memory.bytes / most);
+  DI_CHECK(slots >= static_cast<size_t>(depth), "a place for every read of the bench");
   iovec all{memory.data.get(), static_cast<size_t>(memory.bytes)};
   bool fixed = io_uring_register_buffers(&ring, &all, 1) == 0;
   std::vector<size_t> idle;
@@ -66,9 +73,10 @@ Result<double> read_raw(const std::vector<Place>& places, int depth) {
     while (next < places.size() && !idle.empty()) {
       size_t slot = idle.back();
       idle.pop_back();
+      const size_t place = kept != nullptr ? next % slots : slot;
       const Place& p = places[next++];
       io_uring_sqe* sqe = io_uring_get_sqe(&ring);
-      uint8_t* to = memory.data.get() + static_cast<int64_t>(slot) * most;
+      uint8_t* to = memory.data.get() + static_cast<int64_t>(place) * most;
       int fd = files[number[p.file]].fd();
       if (fixed) {
         io_uring_prep_read_fixed(sqe, fd, to, static_cast<unsigned>(p.bytes), static_cast<uint64_t>(p.offset),
@@ -106,7 +114,7 @@ class StoreReads {
   StoreReads(DirectoryStore* store, const std::vector<Key>* keys, int64_t payload)
       : store_(store), keys_(keys), payload_(payload), stride_((payload + 63) / 64 * 64) {
     size_t most = std::max(2 * kAtOnce, std::min(kRestore, keys->size()));
-    memory_ = make_buffer(static_cast<int64_t>(most) * stride_);
+    memory_ = make_buffer(static_cast<int64_t>(most) * record_bytes(payload_));
   }
   // All of them, two fetches of many under way at any time, as restores of two requests are: the raw read's
   // queue never runs dry either. Megabytes per second.
@@ -126,6 +134,7 @@ class StoreReads {
   }
   // One fetch, of as many blocks as a prompt of 131,072 tokens has: milliseconds until the first `split`
   // bytes of every one were there (split > 0), and all.
+  Buffer* memory() { return &memory_; }
   struct Restore {
     double first_ms = 0, all_ms = 0;
   };
@@ -174,7 +183,7 @@ Status compare_reads(const std::vector<Place>& places, StoreReads* reads, const 
     r->raw_by_depth.push_back({depth, m});
     if (m > r->raw_mb_s) r->raw_mb_s = m, r->raw_depth = depth;
   }
-  std::vector<double> through, best, share, whole, first, split;
+  std::vector<double> through, best, share, kept_share, whole, first, split;
   DI_ASSIGN(double before, read_raw(places, r->raw_depth));
   for (int i = 0; i < o.pairs; ++i) {
     double store = reads->all();
@@ -182,6 +191,8 @@ Status compare_reads(const std::vector<Place>& places, StoreReads* reads, const 
     through.push_back(store);
     best.push_back(after);
     share.push_back(store / ((before + after) / 2));
+    DI_ASSIGN(double kept, read_raw(places, r->raw_depth, reads->memory()));
+    kept_share.push_back(store / kept);
     before = after;
     for (bool two : {i % 2 == 0, i % 2 != 0}) {
       StoreReads::Restore x = reads->one(two ? o.split_bytes : 0);
@@ -192,6 +203,7 @@ Status compare_reads(const std::vector<Place>& places, StoreReads* reads, const 
   r->raw_mb_s = median(best);
   r->read_mb_s = median(through);
   r->read_share_of_raw = median(share);
+  r->read_share_of_kept = median(kept_share);
   r->read_share_low = median(share, 0.25);
   r->read_share_high = median(share, 0.75);
   r->restore_whole_ms = median(whole);

@@ -64,6 +64,7 @@ struct BenchOptions {
 struct BenchReport {
   double put_mb_s = 0, read_mb_s = 0, raw_mb_s = 0, read_share_of_raw = 0;
   double read_share_low = 0, read_share_high = 0;  // quartiles over the pairs
+  double read_share_of_kept = 0;                   // of a raw read whose every record has a place of its own
   // One fetch of up to 1,024 objects: in one part, and in two, until the first of each were there and all.
   double restore_whole_ms = 0, restore_first_ms = 0, restore_split_ms = 0;
   int raw_depth = 0;  // at which the raw read was quickest

@@ -118,6 +118,7 @@ TEST(Maintenance, BenchMeasuresSomething) {
   if (!r.ok() && r.status().code() == Code::kUnsupported) GTEST_SKIP() << r.status().message();
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_GT(r->read_share_of_raw, 0);
+  EXPECT_GT(r->read_share_of_kept, 0);
   EXPECT_GT(r->restore_whole_ms, 0);
   EXPECT_LE(r->restore_first_ms, r->restore_split_ms);
   EXPECT_GT(r->put_mb_s, 0);
