@@ -48,8 +48,7 @@ class Throttle {
   int64_t free_ns_ = 0;
 };
 
-// Pages of one region, taken in turn, so that the device does not write next where a helper has just read.
-// On the disk measured that is quicker while others use the caches, and makes no difference alone.
+// Pages of one region, taken in turn: the device does not write next where a helper has just read.
 class Region {
  public:
   explicit Region(int64_t bytes) : memory_(make_buffer(bytes)) { free_[0] = memory_.bytes; }
