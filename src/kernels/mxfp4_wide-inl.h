@@ -143,13 +143,13 @@ struct IntStream {
     scales_end = w.scales + last * blocks;
   }
   // By what block b of sixteen rows takes.
-  HWY_INLINE void Advance(int64_t b) {
-    for (int i = 0; i < lines && codes < codes_end; ++i, codes += 64)
+  HWY_INLINE void Advance(int64_t b) { Take(lines, b % 4 == 0); }
+  // So many cache lines of each.
+  HWY_INLINE void Take(int64_t code_lines, int64_t scale_lines) {
+    for (int64_t i = 0; i < code_lines && codes < codes_end; ++i, codes += 64)
       _mm_prefetch(reinterpret_cast<const char*>(codes), _MM_HINT_T1);
-    if (b % 4 == 0 && scales < scales_end) {
+    for (int64_t i = 0; i < scale_lines && scales < scales_end; ++i, scales += 64)
       _mm_prefetch(reinterpret_cast<const char*>(scales), _MM_HINT_T1);
-      scales += 64;
-    }
   }
 };
 
@@ -333,7 +333,7 @@ struct IntPanel {
 };
 
 HWY_NOINLINE HWY_MAYBE_UNUSED bool FillPanel(const IntGroup& p, int64_t b0, int n, int64_t blocks,
-                                             IntStream& stream, uint8_t (*w)[64], int32_t (*step)[16]) {
+                                             uint8_t (*w)[64], int32_t (*step)[16]) {
   bool middle = true;
   for (int from = 0; from < n; from += kIntPiece) {
     const int to = std::min(n, from + kIntPiece);
@@ -341,7 +341,6 @@ HWY_NOINLINE HWY_MAYBE_UNUSED bool FillPanel(const IntGroup& p, int64_t b0, int 
     middle = scales.Load(p, b0 + from, to - from) && middle;
     for (int i = from; i < to; ++i) {
       if ((b0 + i) % 4 == 0) p.Fetch(b0 + i, blocks);
-      stream.Advance(b0 + i);
       _mm512_store_si512(step[i], ScaleSteps(scales.Exponents(i - from)));
       __m512i v[4];
       p.Load(b0 + i, v);
@@ -425,11 +424,14 @@ HWY_NOINLINE HWY_MAYBE_UNUSED void IntManyRows(const IntArgs& a, int64_t t0, int
       const int n = static_cast<int>(std::min<int64_t>(kIntDeep, blocks - b));
       p.middle = a.middle;
       for (int g = 0; g < 2; ++g) {
-        const bool middle = FillPanel(group[g], b, n, blocks, stream, p.w[g], p.step[g]);
+        const bool middle = FillPanel(group[g], b, n, blocks, p.w[g], p.step[g]);
         p.middle = p.middle && middle;
       }
-      // Tiles of about the same size: a tile of one or two rows waits for its loads.
-      for (int64_t t = 0, tiles = (T + kIntTile - 1) / kIntTile; tiles > 0; --tiles) {
+      // Tiles of about the same size: a tile of one or two rows waits for its loads. What is read ahead is
+      // spread over them: asked for all at once it would wait for memory.
+      const int64_t all = (T + kIntTile - 1) / kIntTile;
+      for (int64_t t = 0, tiles = all; tiles > 0; --tiles) {
+        stream.Take((8 * n + all - 1) / all, (n / 2 + all - 1) / all);
         const int64_t left = T - t, take = (left + tiles - 1) / tiles;
         if (take == 6) IntTileRows<6>(p, x, t, b, n, blocks);
         if (take == 5) IntTileRows<5>(p, x, t, b, n, blocks);
