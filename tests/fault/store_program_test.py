@@ -98,24 +98,28 @@ class Restart(unittest.TestCase):
             talk += [{"role": "assistant", "content": first}, {"role": "user", "content": "And then? " * 30}]
             want = cold(talk)
             for arguments in (["--store-warm-ms", "0"], ["--store-warm-ms", "0", "--store-write", "back"], []):
-                with serve(path, *arguments) as s:
-                    before = figures(s)
-                    answer, longer, cached, kept = ask(s, talk, X_DeepInfer_Store_TTL="0")
+                # A store that the machine is too busy for is given up or not asked, which is right and not meant here.
+                for _ in range(5):
+                    with serve(path, *arguments) as s:
+                        before = figures(s)
+                        answer, longer, cached, kept = ask(s, talk, X_DeepInfer_Store_TTL="0")
+                        after = figures(s)
+                        end(s)
                     self.assertEqual(answer, want, arguments)
-                    # All but the new turn and what lies behind the last boundary of the old one.
-                    self.assertGreaterEqual(cached, prompt // WINDOW * WINDOW)
-                    after = figures(s)
-                    if arguments:
-                        self.assertEqual(kept, cached)
-                        self.assertEqual(before["store_warm_blocks"], 0)
-                        self.assertEqual((after["store_loads"], after["store_short_loads"]), (1, 0))
-                        self.assertEqual(after["store_tokens"], kept)
-                        self.assertGreaterEqual(after["store_fetched_bytes"], kept // WINDOW * 20_000)
-                    else:  # read into memory before the start
-                        self.assertEqual((kept, after["store_loads"]), (0, 0))
-                        self.assertGreater(before["store_warm_blocks"], 4)
-                    self.assertLessEqual(after["prefill_rows"] - before["prefill_rows"], longer - cached)
-                    end(s)
+                    if not after["store_late_loads"] and not after["store_declined"]:
+                        break
+                # All but the new turn and what lies behind the last boundary of the old one.
+                self.assertGreaterEqual(cached, prompt // WINDOW * WINDOW)
+                if arguments:
+                    self.assertEqual(kept, cached)
+                    self.assertEqual(before["store_warm_blocks"], 0)
+                    self.assertEqual((after["store_loads"], after["store_short_loads"]), (1, 0))
+                    self.assertEqual(after["store_tokens"], kept)
+                    self.assertGreaterEqual(after["store_fetched_bytes"], kept // WINDOW * 20_000)
+                else:  # read into memory before the start
+                    self.assertEqual((kept, after["store_loads"]), (0, 0))
+                    self.assertGreater(before["store_warm_blocks"], 4)
+                self.assertLessEqual(after["prefill_rows"] - before["prefill_rows"], longer - cached)
 
     def test_killed_at_any_moment(self):
         with tempfile.TemporaryDirectory() as path:
