@@ -32,7 +32,7 @@ function body(stream) {
     temperature: Number($('temperature').value), top_p: Number($('top_p').value), top_k: Number($('top_k').value),
     min_p: Number($('min_p').value), max_tokens: Number($('max_tokens').value),
   };
-  if (stream) b.stream_options = { include_usage: true };
+  if (stream) b.stream_options = { include_usage: true, continuous_usage_stats: true };
   if ($('effort').value && $('thinking').value === 'enabled') b.reasoning_effort = $('effort').value;
   if ($('seed').value !== '') b.seed = Number($('seed').value);
   if ($('stop_text').value) b.stop = [$('stop_text').value];
@@ -59,7 +59,7 @@ async function* events(response) {
 class Answer {
   constructor() {
     this.turn = bubble('assistant');
-    this.content = ''; this.reasoning = ''; this.calls = []; this.tokens = 0;
+    this.content = ''; this.reasoning = ''; this.calls = [];
     this.begin = performance.now(); this.first = 0; this.reason = ''; this.usage = null;
     this.text = make('div', 'text'); this.meta = make('div', 'meta', 'waiting…');
     this.turn.append(this.text, this.meta);
@@ -71,7 +71,6 @@ class Answer {
     if (!choice) return;
     const d = choice.delta, follow = atEnd();
     if (!this.first && (d.content || d.reasoning_content || d.tool_calls)) this.first = performance.now();
-    if (d.content || d.reasoning_content) ++this.tokens;
     if (d.reasoning_content) {
       if (!this.thought) {
         this.thought = make('details');
@@ -95,7 +94,7 @@ class Answer {
   show() {
     const now = performance.now(), parts = [];
     if (this.first) parts.push(`first token ${Math.round(this.first - this.begin)} ms`);
-    const n = this.usage ? this.usage.completion_tokens : this.tokens;
+    const n = this.usage ? this.usage.completion_tokens : 0;
     if (this.first && n > 1) parts.push(`${(1000 * n / Math.max(1, now - this.first)).toFixed(1)} tokens/s`);
     if (this.usage) parts.push(`${this.usage.prompt_tokens} + ${this.usage.completion_tokens} tokens, ${this.usage.prompt_cache_hit_tokens || 0} from cache`);
     if (this.reason) parts.push(this.reason);

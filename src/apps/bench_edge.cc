@@ -27,7 +27,7 @@
 namespace deepinfer {
 namespace {
 
-// Ids whose text is a space and letters: each becomes one event at once, and its text says which it was.
+// Ids whose text is a space and letters: each is text at once, and its text says which it was.
 std::vector<int32_t> plain_words(const Tokenizer& t, size_t most) {
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < t.vocab_size() && ids.size() < most; ++id) {
@@ -240,16 +240,24 @@ class Client {
       if (at == event.npos) continue;
       at += kContent.size();
       std::string_view text = event.substr(at, event.find('"', at) - at);
-      if (text.empty()) continue;
-      // The k-th text must be the k-th word: a lost or swapped event shows at once.
-      if (text != words_[static_cast<size_t>(s.received) % words_.size()]) ++s.wrong;
-      if (s.received < o_.tokens) {
-        const int64_t made = times_->at(i, s.received).load(std::memory_order_acquire);
-        added_.push_back(static_cast<double>(now - made));
+      // Tokens that went out together are one text; each begins with the only space it has.
+      for (size_t space = 0; space < text.size();) {
+        const size_t next = std::min(text.find(' ', space + 1), text.size());
+        take_word(i, s, text.substr(space, next - space), now);
+        space = next;
       }
-      ++s.received;
     }
     s.held.erase(0, begin);
+  }
+
+  // The k-th word must be the k-th of the script: a lost or swapped one shows at once.
+  void take_word(int64_t i, Stream& s, std::string_view word, int64_t now) {
+    if (word != words_[static_cast<size_t>(s.received) % words_.size()]) ++s.wrong;
+    if (s.received < o_.tokens) {
+      const int64_t made = times_->at(i, s.received).load(std::memory_order_acquire);
+      added_.push_back(static_cast<double>(now - made));
+    }
+    ++s.received;
   }
 
   const EdgeBenchOptions& o_;

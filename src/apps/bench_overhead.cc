@@ -2,6 +2,7 @@
 #include "apps/bench_overhead.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -34,6 +37,29 @@ double thread_cpu_seconds() {
   timespec t{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) / 1e9;
+}
+
+std::string first_line(const std::string& path) {
+  char line[128] = "";
+  if (FILE* f = std::fopen(path.c_str(), "r"); f != nullptr) {
+    if (std::fgets(line, sizeof line, f) == nullptr) line[0] = '\0';
+    std::fclose(f);
+  }
+  return line;
+}
+
+// Of this process's threads that are the server's, by their names.
+double edge_cpu_seconds() {
+  int64_t ns = 0;
+  DIR* tasks = ::opendir("/proc/self/task");
+  if (tasks == nullptr) return 0;
+  while (const dirent* e = ::readdir(tasks)) {
+    const std::string dir = fmt::format("/proc/self/task/{}", e->d_name);
+    if (first_line(dir + "/comm").rfind("edge-", 0) == 0)
+      ns += std::atoll(first_line(dir + "/schedstat").c_str());
+  }
+  ::closedir(tasks);
+  return static_cast<double>(ns) / 1e9;
 }
 
 std::string body_of(const OverheadOptions& o, const std::string& model, int64_t i) {
@@ -139,6 +165,25 @@ Result<double> run_http(int port, const std::vector<std::string>& bodies) {
   return seconds;
 }
 
+void summarize(std::vector<double> added, OverheadReport* r) {
+  std::sort(added.begin(), added.end());
+  const size_t n = added.size();
+  r->least_added = added.front();
+  r->most_added = added.back();
+  r->median_added = (added[(n - 1) / 2] + added[n / 2]) / 2;
+  // How many of n pairs lie below the median of all there could be is binomial with one half: these two have
+  // it between them, whatever the distribution.
+  const double reach = 1.96 * std::sqrt(static_cast<double>(n)) / 2;
+  const auto below = static_cast<size_t>(std::max(0.0, std::floor(static_cast<double>(n) / 2 - reach)));
+  r->median_low = added[below];
+  r->median_high = added[n - 1 - below];
+  auto quarter = [](std::vector<double> seconds) {
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[seconds.size() / 4];
+  };
+  r->quartile_added = quarter(r->http_s) / quarter(r->direct_s) - 1;
+}
+
 }  // namespace
 
 Result<OverheadReport> bench_overhead(const OverheadOptions& o) {
@@ -171,7 +216,7 @@ Result<OverheadReport> bench_overhead(const OverheadOptions& o) {
     int64_t by_engine = 0, by_http = 0;
     double direct = 0, http = 0;
     for (int turn = 0; turn < 2; ++turn) {
-      const double cpu = own_cpu_seconds(), client = thread_cpu_seconds();
+      const double edge = edge_cpu_seconds(), cpu = own_cpu_seconds(), client = thread_cpu_seconds();
       double& spent = (round + turn) % 2 == 0 ? r.direct_cpu_s : r.http_cpu_s;
       if ((round + turn) % 2 == 0) {
         DI_ASSIGN(direct, run_direct(alone.engine.get(), requests, &by_engine));
@@ -186,6 +231,7 @@ Result<OverheadReport> bench_overhead(const OverheadOptions& o) {
       if (&spent == &r.http_cpu_s) {
         r.client_cpu_s += thread_cpu_seconds() - client;
         r.http_cpu_s -= thread_cpu_seconds() - client;
+        r.edge_cpu_s += edge_cpu_seconds() - edge;
       }
     }
     if (by_engine != by_http)
@@ -196,10 +242,7 @@ Result<OverheadReport> bench_overhead(const OverheadOptions& o) {
     r.http_s.push_back(http);
     added.push_back(http / direct - 1);
   }
-  std::sort(added.begin(), added.end());
-  r.least_added = added.front();
-  r.most_added = added.back();
-  r.median_added = (added[(added.size() - 1) / 2] + added[added.size() / 2]) / 2;
+  summarize(std::move(added), &r);
   return r;
 }
 
@@ -208,13 +251,17 @@ Json to_json(const OverheadReport& r, const OverheadOptions& o) {
           {"tokens_per_round", r.tokens},
           {"rounds", o.rounds},
           {"added_share", r.median_added},
+          {"added_share_interval", {r.median_low, r.median_high}},
+          {"added_share_of_quartiles", r.quartile_added},
           {"least_added_share", r.least_added},
           {"most_added_share", r.most_added},
           {"direct_s", r.direct_s},
           {"http_s", r.http_s},
           {"direct_cpu_s", r.direct_cpu_s},
           {"http_cpu_s", r.http_cpu_s},
+          {"edge_cpu_s", r.edge_cpu_s},
           {"client_cpu_s", r.client_cpu_s},
+          {"edge_cpu_share", r.edge_cpu_s / r.direct_cpu_s},
           {"added_cpu_share", r.http_cpu_s / r.direct_cpu_s - 1}};
 }
 

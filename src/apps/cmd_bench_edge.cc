@@ -60,11 +60,15 @@ int run_overhead(const OverheadOptions& o, bool json) {
   for (size_t i = 0; i < r->http_s.size(); ++i)
     fmt::print("round {}: engine {:.3f} s, through HTTP {:.3f} s\n", i + 1, r->direct_s[i], r->http_s[i]);
   fmt::print(
-      "{} streams, {} tokens: the server adds {:+.2f} % (median of {} alternating pairs; {:+.2f} to {:+.2f} "
-      "%)\nprocessor time: engine alone {:.2f} s, with the server {:.2f} s ({:+.2f} %); its client {:.2f} "
-      "s\n",
-      o.streams, r->tokens, r->median_added * 100, o.rounds, r->least_added * 100, r->most_added * 100,
-      r->direct_cpu_s, r->http_cpu_s, (r->http_cpu_s / r->direct_cpu_s - 1) * 100, r->client_cpu_s);
+      "{} streams, {} tokens: the server adds {:+.2f} % (median of {} alternating pairs, surely between "
+      "{:+.2f} "
+      "and {:+.2f} %; pairs {:+.2f} to {:+.2f} %), {:+.2f} % of the quickest quarters\n"
+      "processor time: engine alone {:.2f} s, with the server {:.2f} s ({:+.2f} %), of that the server's own "
+      "threads {:.3f} s ({:.2f} %); its client {:.3f} s ({:.2f} %)\n",
+      o.streams, r->tokens, r->median_added * 100, o.rounds, r->median_low * 100, r->median_high * 100,
+      r->least_added * 100, r->most_added * 100, r->quartile_added * 100, r->direct_cpu_s, r->http_cpu_s,
+      (r->http_cpu_s / r->direct_cpu_s - 1) * 100, r->edge_cpu_s, r->edge_cpu_s / r->direct_cpu_s * 100,
+      r->client_cpu_s, r->client_cpu_s / r->direct_cpu_s * 100);
   return 0;
 }
 

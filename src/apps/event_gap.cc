@@ -28,15 +28,22 @@ int64_t EventGap::wait_ns(int64_t now) const {
 }
 
 std::vector<EngineEvent> EventGap::take(int64_t now) {
+  size_t spoke = 0;  // of those that are not over
+  ++round_;
   for (const EngineEvent& e : held_) {
-    const Choice choice{static_cast<uint64_t>(e.request), e.choice};
-    if (e.kind == EngineEvent::Kind::kFinished) {
-      sent_.erase(choice);
-    } else if (e.kind == EngineEvent::Kind::kTokens) {
-      sent_[choice] = {now, -1};
+    auto it = sent_.find({static_cast<uint64_t>(e.request), e.choice});
+    if (e.kind == EngineEvent::Kind::kTokens) {
+      talking_ += it->second.tokens_ns == kNever ? 1 : 0;
+      it->second = {now, -1, round_};
+      ++spoke;
+    } else if (e.kind == EngineEvent::Kind::kFinished) {
+      talking_ -= it->second.tokens_ns == kNever ? 0 : 1;
+      spoke -= it->second.round == round_ ? 1 : 0;
+      sent_.erase(it);
     }
   }
   due_ns_ = kNothing;
+  calm_until_ns_ = spoke == talking_ ? now + gap_ns_ : now;
   return std::exchange(held_, {});
 }
 

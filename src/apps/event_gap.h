@@ -28,19 +28,26 @@ class EventGap {
   // first tokens and answers that are due take everything with them.
   int64_t wait_ns(int64_t now) const;
 
+  // Until when no token can be due but the first one of an answer: a step's tokens need wake nobody before.
+  // In the past if any answer's next token is to go at once.
+  int64_t calm_until_ns() const { return calm_until_ns_; }
+
   // All that is held, in order; `now` becomes the time its answers went out.
   std::vector<EngineEvent> take(int64_t now);
 
  private:
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::min();
   using Choice = std::pair<uint64_t, int>;
   struct Sent {
     int64_t tokens_ns = kNever;  // when its last tokens went out
     int held = -1;               // where its tokens are in held_
+    uint64_t round = 0;          // the take() that was in
   };
-  static constexpr int64_t kNever = std::numeric_limits<int64_t>::min();
 
   int64_t gap_ns_;
-  int64_t due_ns_ = kNothing;
+  int64_t due_ns_ = kNothing, calm_until_ns_ = kNever;
+  size_t talking_ = 0;  // answers that have had tokens
+  uint64_t round_ = 0;
   std::vector<EngineEvent> held_;
   std::map<Choice, Sent> sent_;
 };

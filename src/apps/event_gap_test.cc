@@ -69,6 +69,28 @@ TEST(EventGap, TokensOfOneChoiceBecomeOneEvent) {
   EXPECT_EQ(ids(out[1]), (std::vector<int32_t>{11, 21, 31}));
 }
 
+TEST(EventGap, CalmOnlyWhileNoAnswerMayBeDue) {
+  EventGap gap(10);
+  for (uint64_t r : {1, 2}) gap.add(list(event(r, Kind::kTokens, {1})), 0);
+  gap.take(0);
+  EXPECT_EQ(gap.calm_until_ns(), 10);
+  gap.add(list(event(1, Kind::kTokens, {2})), 12);
+  gap.take(12);
+  EXPECT_LE(gap.calm_until_ns(), 12) << "answer 2 is due at once";
+  for (uint64_t r : {1, 2}) gap.add(list(event(r, Kind::kTokens, {3})), 22);
+  gap.add(list(event(3, Kind::kStarted)), 22);
+  gap.take(22);
+  EXPECT_EQ(gap.calm_until_ns(), 32) << "an answer without tokens is news when it has some";
+  gap.add(list(event(1, Kind::kTokens, {4})), 30);
+  gap.add(list(event(1, Kind::kFinished)), 30);
+  gap.take(30);
+  EXPECT_LE(gap.calm_until_ns(), 30) << "answer 2 is due at 32 already";
+  gap.add(list(event(2, Kind::kFinished)), 31);
+  gap.add(list(event(3, Kind::kFinished)), 31);
+  gap.take(31);
+  EXPECT_EQ(gap.calm_until_ns(), 41) << "nobody is left";
+}
+
 TEST(EventGap, SlowAnswersAndNoGapAreNotTouched) {
   EventGap gap(10);
   gap.add(list(event(1, Kind::kTokens, {1})), 0);
@@ -108,7 +130,11 @@ TEST(EventGap, RandomLivesLoseAndReorderNothing) {
   for (int i = 0; i < 20000; ++i) {
     now += static_cast<int64_t>(next(8));
     const uint64_t r = 1 + next(5);
+    const int64_t calm = gap.calm_until_ns();
     gap.add(list(event(r, Kind::kTokens, {made[r]++})), now);
+    if (made[r] > 1) {
+      EXPECT_GE(now + gap.wait_ns(now), calm) << "due although it was said that nothing would be";
+    }
     if (oldest < 0) oldest = now;
     if (gap.wait_ns(now) > 0) continue;
     EXPECT_LE(now - oldest, 20 + 8);

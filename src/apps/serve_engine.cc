@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "engine/serving_engine.h"
 #include "engine/synthetic_engine.h"
 #include "host/clock.h"
+#include "host/thread_name.h"
 
 namespace deepinfer {
 
@@ -89,7 +91,10 @@ GenerationEvent to_edge(EngineEvent&& e) {
 }  // namespace
 
 EngineGenerator::EngineGenerator(Engine* engine, int64_t gap_ns) : engine_(engine), gap_(gap_ns) {
-  thread_ = std::thread([this] { dispatch(); });
+  thread_ = std::thread([this] {
+    name_this_thread("edge-events");
+    dispatch();
+  });
 }
 
 EngineGenerator::~EngineGenerator() {
@@ -121,6 +126,12 @@ void EngineGenerator::cancel_choice(uint64_t id, int choice) {
   engine_->cancel_choice(RequestId{id}, choice);
 }
 
+bool EngineGenerator::clear_cache() {
+  auto* serving = dynamic_cast<ServingEngine*>(engine_);
+  if (serving != nullptr) serving->clear_cache();
+  return serving != nullptr;
+}
+
 int64_t EngineGenerator::open() const {
   std::lock_guard lock(mutex_);
   return static_cast<int64_t>(streams_.size());
@@ -128,10 +139,16 @@ int64_t EngineGenerator::open() const {
 
 void EngineGenerator::dispatch() {
   constexpr int64_t kLongestPollNs = 200'000'000;
+  int64_t now = deepinfer::now_ns();
   while (!stop_) {
-    std::vector<EngineEvent> events =
-        engine_->poll(std::min(gap_.wait_ns(deepinfer::now_ns()), kLongestPollNs));
-    const int64_t now = deepinfer::now_ns();
+    int64_t wait = std::min(gap_.wait_ns(now), kLongestPollNs);
+    Engine::Until until = Engine::Until::kAny;
+    if (const int64_t calm = gap_.calm_until_ns() - now; calm > 0) {
+      wait = std::min(wait, calm);
+      until = Engine::Until::kNews;
+    }
+    std::vector<EngineEvent> events = engine_->poll(wait, until);
+    now = deepinfer::now_ns();
     if (!events.empty()) gap_.add(std::move(events), now);
     if (gap_.wait_ns(now) == 0) hand_over(gap_.take(now));
   }

@@ -35,6 +35,7 @@ class EngineGenerator : public Generator {
   void cancel(uint64_t id) override;
   void cancel_choice(uint64_t id, int choice) override;
   EngineView view() const override;
+  bool clear_cache() override;
   int64_t context_tokens() const override { return engine_->context_tokens(); }
 
   // Requests whose last event has not been handed over.

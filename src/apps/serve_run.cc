@@ -7,6 +7,7 @@
 #include "apps/serve_constraints.h"
 #include "host/clock.h"
 #include "host/files.h"
+#include "host/thread_name.h"
 
 namespace deepinfer {
 namespace {
@@ -18,7 +19,12 @@ int64_t ns(double seconds) {
 }  // namespace
 
 Workers::Workers(int64_t threads) {
-  for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { loop(); });
+  for (int64_t i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] {
+      name_this_thread("edge-worker");
+      loop();
+    });
+  }
 }
 
 Workers::~Workers() {
@@ -210,6 +216,7 @@ Status RunningServer::open(const ServeConfig& config, ServedModel model, bool li
   ServiceOptions s;
   s.version = DEEPINFER_VERSION;
   s.created = wall_time_ns() / 1'000'000'000;
+  s.slots = c.max_running;
   s.server_info = [this] { return info(); };
   s.reload = [this]() -> Result<Json> {
     DI_ASSIGN(std::vector<std::string> changed, reload());

@@ -220,7 +220,7 @@ TEST(Serve, KeysTenantsAndQuotas) {
   {
     std::FILE* f = std::fopen(file.c_str(), "w");
     std::string text = "# two tenants\n" + hash_api_key("secret-a") + " tenant=a requests_per_minute=2\n" +
-                       hash_api_key("secret-b") + " tenant=b tokens_per_minute=5\n";
+                       hash_api_key("secret-b") + " tenant=b tokens_per_minute=5 admin=1\n";
     std::fputs(text.c_str(), f);
     std::fclose(f);
   }
@@ -252,6 +252,9 @@ TEST(Serve, KeysTenantsAndQuotas) {
   EXPECT_EQ((*totals)[0].tenant, "a");
   EXPECT_EQ((*totals)[0].requests, 2);
   EXPECT_EQ((*totals)[0].output_tokens, 24);
+  TestServer::Answer flush = s.ask("POST", "/flush_cache", "{}", "x-api-key: secret-a\r\n");
+  EXPECT_EQ(flush.status, 403) << "the cache is not this tenant's alone";
+  EXPECT_EQ(s.ask("POST", "/reset_prefix_cache", {}, b).status, 501) << "this engine has none";
 }
 
 TEST(Serve, RequestIdsAndCors) {

@@ -106,6 +106,7 @@ class Chat {
     if (stream_options != nullptr) {
       Fields s(*stream_options, "stream_options");
       r_.include_usage = s.flag("include_usage").value_or(false);
+      r_.running_usage = r_.include_usage && s.flag("continuous_usage_stats").value_or(false);
       DI_TRY(s.status());
       if (!r_.stream) return refuse("stream_options should be set along with stream = true");
     }

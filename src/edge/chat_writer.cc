@@ -11,6 +11,7 @@ class ChatWriter : public ResponseWriter {
   void write(const OutputChunk& c, std::vector<Event>* out) override {
     if (done_) return;
     using K = OutputChunk::Kind;
+    if (c.kind != K::kStart) usage_.completion_tokens = c.usage.completion_tokens;
     switch (c.kind) {
       case K::kStart:
         start(c, out);
@@ -80,6 +81,7 @@ class ChatWriter : public ResponseWriter {
 
   void start(const OutputChunk& c, std::vector<Event>* out) {
     fingerprint_ = c.fingerprint;
+    usage_ = c.usage;
     head_ = "{\"id\":" + json_quoted(info_.id) +
             ",\"object\":\"chat.completion.chunk\",\"created\":" + std::to_string(info_.created) +
             ",\"model\":" + json_quoted(info_.model) +
@@ -120,6 +122,8 @@ class ChatWriter : public ResponseWriter {
                        ",\"logprobs\":" + logprobs + ",\"finish_reason\":" + finish_reason + "}]";
     if (usage != nullptr) {
       data += ",\"usage\":" + compact_json(*usage);
+    } else if (info_.running_usage) {
+      data += ",\"usage\":" + compact_json(chat_usage(usage_, false));
     } else if (info_.include_usage) {
       data += ",\"usage\":null";
     }

@@ -48,6 +48,7 @@ struct ProtocolRequest {
   std::string model;
   bool stream = false;
   bool include_usage = false;  // Chat
+  bool running_usage = false;  // Chat: in every chunk, as continuous_usage_stats of other servers
   int n = 1;                   // Chat
   Conversation conversation;
   InferenceOptions inference;

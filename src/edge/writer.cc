@@ -9,8 +9,8 @@
 namespace deepinfer {
 
 void append_sse(const Event& event, std::string* out) {
-  if (!event.name.empty()) *out += "event: " + event.name + "\n";
-  *out += "data: " + event.data + "\n\n";
+  if (!event.name.empty()) out->append("event: ").append(event.name).append("\n");
+  out->append("data: ").append(event.data).append("\n\n");
 }
 
 std::unique_ptr<ResponseWriter> make_writer(Protocol protocol, ResponseInfo info) {

@@ -26,6 +26,7 @@ struct ResponseInfo {
   int64_t created = 0, completed = 0;  // seconds; completed may be set until the finish chunk
   bool thinking = true;
   bool include_usage = false;  // Chat streams: every chunk has a usage member
+  bool running_usage = false;  // Chat streams: it is of the answer so far
   bool trailing_usage =
       false;  // Chat streams: usage in a chunk of its own after the finish, as OpenAI orders it
   bool count_reasoning = false;  // report reasoning tokens

@@ -90,11 +90,14 @@ struct EngineEvent {
   RequestId request{};
   int choice = 0;
   std::vector<TokenEvent> tokens;           // kTokens: at least one
+  bool first = false;                       // kTokens: the choice had none before
   std::vector<TokenEvent> prompt_logprobs;  // kStarted, when asked for
   Finish finish = Finish::kStop;            // kFinished
   Status status;                            // kFinished: why, for kDeadline, kRefused and kError
   RequestUsage usage;                       // kStarted: the prompt's part; kFinished: all
   RequestTimes times;                       // kFinished
+
+  bool news() const { return kind != Kind::kTokens || first; }
 };
 
 // How speculation fares. Counters only grow but for `on`, `drifting` and `last_budget`.
@@ -154,8 +157,11 @@ class Engine {
   // Ends one choice (its text is complete: a stop string was seen). The rest goes on.
   virtual void cancel_choice(RequestId request, int choice) = 0;
 
-  // Events since the last call, in order. Waits up to wait_ns for the first one; < 0: without limit.
-  virtual std::vector<EngineEvent> poll(int64_t wait_ns) = 0;
+  // Events since the last call, in order. Waits up to wait_ns for the first one; < 0: without limit. kNews:
+  // tokens that continue an answer do not end the wait, though they are returned: who would only hold them
+  // back is not woken for each step.
+  enum class Until : uint8_t { kAny, kNews };
+  virtual std::vector<EngineEvent> poll(int64_t wait_ns, Until until = Until::kAny) = 0;
   // Makes a poll() that waits return now, with what there is.
   virtual void wake() = 0;
 

@@ -137,7 +137,7 @@ class ServingEngineImpl final : public ServingEngine {
   void cancel_choice(RequestId request, int choice) override {
     if (choice >= 0) send(CancelCommand{request, choice});
   }
-  std::vector<EngineEvent> poll(int64_t wait_ns) override;
+  std::vector<EngineEvent> poll(int64_t wait_ns, Until until) override;
   void wake() override;
   void drain(int64_t grace_ns) override;
   bool drained() const override;
@@ -213,7 +213,8 @@ class ServingEngineImpl final : public ServingEngine {
   mutable std::mutex events_mutex_;
   std::condition_variable events_changed_;
   std::vector<EngineEvent> events_;
-  bool woken_ = false;
+  bool woken_ = false, news_ = false;  // news_: among events_
+  Until poller_waits_for_ = Until::kAny;
 
   mutable std::mutex stats_mutex_;
   EngineStats stats_;
@@ -256,15 +257,16 @@ Result<RequestId> ServingEngineImpl::submit(EngineRequest request) {
   return id;
 }
 
-std::vector<EngineEvent> ServingEngineImpl::poll(int64_t wait_ns) {
+std::vector<EngineEvent> ServingEngineImpl::poll(int64_t wait_ns, Until until) {
   std::unique_lock lock(events_mutex_);
-  auto ready = [this] { return !events_.empty() || woken_; };
+  poller_waits_for_ = until;
+  auto ready = [&] { return woken_ || news_ || (until == Until::kAny && !events_.empty()); };
   if (wait_ns < 0) {
     events_changed_.wait(lock, ready);
   } else if (wait_ns > 0) {
     events_changed_.wait_for(lock, std::chrono::nanoseconds(wait_ns), ready);
   }
-  woken_ = false;
+  woken_ = news_ = false;
   return std::exchange(events_, {});
 }
 
@@ -371,7 +373,11 @@ void ServingEngineImpl::post_orders(int64_t now) {
 void ServingEngineImpl::publish(int64_t busy_from, int64_t begin_ns) {
   std::vector<EngineEvent> events = loop_.take_events();
   int64_t ended = 0;
-  for (const EngineEvent& e : events) ended += e.kind == EngineEvent::Kind::kFinished ? 1 : 0;
+  bool news = false;
+  for (const EngineEvent& e : events) {
+    ended += e.kind == EngineEvent::Kind::kFinished ? 1 : 0;
+    news = news || e.news();
+  }
   int64_t emit_ns = p_.clock();
   schedule_ns_ += emit_ns - begin_ns;
   overlapped_ns_ += busy_.read(emit_ns) - busy_from;
@@ -383,12 +389,15 @@ void ServingEngineImpl::publish(int64_t busy_from, int64_t begin_ns) {
     stats_ = s;
   }
   if (!events.empty()) {
+    bool wake_poller;
     {
       std::lock_guard lock(events_mutex_);
       std::move(events.begin(), events.end(), std::back_inserter(events_));
       open_choices_.fetch_sub(ended);
+      news_ = news_ || news;
+      wake_poller = news || poller_waits_for_ == Until::kAny;
     }
-    events_changed_.notify_all();
+    if (wake_poller) events_changed_.notify_all();
   }
   if (p_.config.trace == nullptr) return;
   p_.config.trace->span("plan", TraceTrack::kLoop, s.steps, begin_ns, emit_ns);

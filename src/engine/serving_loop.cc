@@ -218,6 +218,7 @@ void ServingLoop::take_outcome(const policy::RowRun& run, RunOutcome* out, int64
     totals_.output_tokens += n;
     EngineEvent e;
     e.kind = EngineEvent::Kind::kTokens;
+    e.first = c->usage.output_tokens == n;
     e.request = live->id;
     e.choice = c->index;
     e.tokens = std::move(out->tokens);

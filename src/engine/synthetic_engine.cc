@@ -101,7 +101,7 @@ void SyntheticEngine::finish(Key key, Finish why, Status status, int64_t now) {
   e.usage = s.usage;
   e.times = s.times;
   e.times.finished_ns = now;
-  events_.push_back(std::move(e));
+  tell(std::move(e));
   streams_.erase(it);
 }
 
@@ -124,15 +124,16 @@ void SyntheticEngine::cancel_choice(RequestId request, int choice) {
   work_.notify_one();
 }
 
-std::vector<EngineEvent> SyntheticEngine::poll(int64_t wait_ns) {
+std::vector<EngineEvent> SyntheticEngine::poll(int64_t wait_ns, Until until) {
   std::unique_lock lock(mutex_);
-  auto something = [&] { return !events_.empty() || woken_ || stop_; };
+  poller_waits_for_ = until;
+  auto something = [&] { return woken_ || stop_ || news_ || (until == Until::kAny && !events_.empty()); };
   if (wait_ns < 0) {
     ready_.wait(lock, something);
   } else {
     ready_.wait_for(lock, std::chrono::nanoseconds(wait_ns), something);
   }
-  woken_ = false;
+  woken_ = news_ = false;
   return std::exchange(events_, {});
 }
 
@@ -165,6 +166,11 @@ void SyntheticEngine::stall(bool stalled) {
   work_.notify_one();
 }
 
+void SyntheticEngine::tell(EngineEvent e) {
+  news_ = news_ || e.news();
+  events_.push_back(std::move(e));
+}
+
 void SyntheticEngine::start_waiting(int64_t now) {
   const int64_t period =
       options_.tokens_per_s > 0 ? static_cast<int64_t>(1e9 / options_.tokens_per_s) : int64_t{0};
@@ -185,7 +191,7 @@ void SyntheticEngine::start_waiting(int64_t now) {
     e.request = s.request;
     e.choice = s.choice;
     e.usage = s.usage;
-    events_.push_back(std::move(e));
+    tell(std::move(e));
     int64_t first = now + options_.first_token_ns;
     if (options_.aligned && period > 0) first = (first / period + 1) * period;
     due_.push({first, key});
@@ -198,6 +204,7 @@ void SyntheticEngine::produce(Stream& s, int64_t now) {
   const int64_t many = options_.tokens_per_s > 0 ? 1 : end - s.made;
   EngineEvent e;
   e.kind = EngineEvent::Kind::kTokens;
+  e.first = s.made == 0;
   e.request = s.request;
   e.choice = s.choice;
   for (int64_t i = 0; i < many; ++i) {
@@ -215,7 +222,7 @@ void SyntheticEngine::produce(Stream& s, int64_t now) {
   s.usage.output_tokens = s.made;
   stats_.output_tokens += many;
   stats_.decode_rows += many;
-  events_.push_back(std::move(e));
+  tell(std::move(e));
 }
 
 void SyntheticEngine::step(int64_t now) {
@@ -275,7 +282,7 @@ void SyntheticEngine::loop() {
       continue;
     }
     step(now);
-    if (!events_.empty()) ready_.notify_all();
+    if (news_ || (poller_waits_for_ == Until::kAny && !events_.empty())) ready_.notify_all();
   }
 }
 

@@ -41,7 +41,7 @@ class SyntheticEngine : public Engine {
   Result<RequestId> submit(EngineRequest request) override;
   void cancel(RequestId request) override;
   void cancel_choice(RequestId request, int choice) override;
-  std::vector<EngineEvent> poll(int64_t wait_ns) override;
+  std::vector<EngineEvent> poll(int64_t wait_ns, Until until = Until::kAny) override;
   void wake() override;
   void drain(int64_t grace_ns) override;
   bool drained() const override;
@@ -72,6 +72,7 @@ class SyntheticEngine : public Engine {
   void step(int64_t now);
   void start_waiting(int64_t now);
   void produce(Stream& s, int64_t now);
+  void tell(EngineEvent e);
   void finish(Key key, Finish why, Status status, int64_t now);
   int64_t next_due(int64_t now) const;
 
@@ -87,6 +88,8 @@ class SyntheticEngine : public Engine {
   uint64_t last_id_ = 0;
   int64_t drain_at_ns_ = 0;
   bool woken_ = false, stalled_ = false, stop_ = false;
+  bool news_ = false;  // among events_
+  Until poller_waits_for_ = Until::kAny;
   std::thread thread_;
 };
 

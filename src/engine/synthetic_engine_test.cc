@@ -55,6 +55,33 @@ TEST(SyntheticEngine, EachChoiceStartsCountsAndFinishesOnce) {
   EXPECT_EQ(engine.stats().blocks_used, 0);
 }
 
+// Whoever waits for news gets the tokens between in one piece, and none of them late at the end.
+TEST(SyntheticEngine, NewsWakesAndContinuationsDoNot) {
+  SyntheticOptions o;
+  o.script = {7};
+  o.tokens_per_s = 1000;
+  SyntheticEngine engine(o);
+  ASSERT_TRUE(engine.submit(request(60)).ok());
+  int polls = 0, firsts = 0;
+  size_t tokens = 0;
+  for (bool over = false; !over; ++polls) {
+    ASSERT_LT(polls, 10);
+    for (EngineEvent& e : engine.poll(60'000'000'000, Engine::Until::kNews)) {
+      EXPECT_EQ(e.first, e.kind == EngineEvent::Kind::kTokens && tokens == 0);
+      firsts += e.first ? 1 : 0;
+      tokens += e.tokens.size();
+      over = over || e.kind == EngineEvent::Kind::kFinished;
+    }
+  }
+  EXPECT_LE(polls, 3) << "started, first token, end";
+  EXPECT_EQ(firsts, 1);
+  EXPECT_EQ(tokens, 60u);
+  ASSERT_TRUE(engine.submit(request(10000)).ok());
+  engine.poll(60'000'000'000, Engine::Until::kNews);
+  for (size_t n = 0; n < 2;)
+    n += engine.poll(50'000'000, Engine::Until::kNews).size();  // the time ends it too
+}
+
 TEST(SyntheticEngine, CancelDeadlineAndQueue) {
   SyntheticOptions o;
   o.script = {7};

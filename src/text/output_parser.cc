@@ -124,13 +124,21 @@ void OutputParser::settled(uint64_t end, Channel channel, bool reasoning) {
 
 void OutputParser::deliver(std::vector<OutputChunk>* out) {
   for (Piece& piece : pieces_) {
-    OutputChunk chunk;
     using K = OutputChunk::Kind;
-    chunk.kind = piece.kind == Piece::Kind::kText        ? K::kText
-                 : piece.kind == Piece::Kind::kReasoning ? K::kReasoning
-                 : piece.kind == Piece::Kind::kCall      ? K::kCall
-                                                         : K::kArguments;
-    chunk.text = std::move(piece.text);
+    const K kind = piece.kind == Piece::Kind::kText        ? K::kText
+                   : piece.kind == Piece::Kind::kReasoning ? K::kReasoning
+                   : piece.kind == Piece::Kind::kCall      ? K::kCall
+                                                           : K::kArguments;
+    // A call's name is never continued; its arguments belong to the name before them.
+    if (options_.join && !out->empty() && out->back().kind == kind && kind != K::kCall) {
+      out->back().text += piece.text;
+    } else {
+      OutputChunk& chunk = out->emplace_back();
+      chunk.kind = kind;
+      chunk.text = std::move(piece.text);
+    }
+    OutputChunk& chunk = out->back();
+    chunk.usage.completion_tokens = usage_.completion_tokens;
     if (!fresh_logprobs_.empty() && (chunk.kind == K::kText || chunk.kind == K::kReasoning)) {
       Channel mine = chunk.kind == K::kText ? Channel::kText : Channel::kReasoning;
       std::erase_if(fresh_logprobs_, [&](auto& entry) {
@@ -139,7 +147,6 @@ void OutputParser::deliver(std::vector<OutputChunk>* out) {
         return true;
       });
     }
-    out->push_back(std::move(chunk));
   }
   pieces_.clear();
 }

@@ -46,10 +46,10 @@ struct TokenLogprob {
 struct OutputChunk {
   enum class Kind { kStart, kText, kReasoning, kCall, kArguments, kFinish };
   Kind kind = Kind::kText;
-  std::string text;                           // kText, kReasoning, kArguments; kCall: the name
-  std::vector<TokenLogprob> logprobs;         // kText, kReasoning: tokens that became this text
-  std::optional<std::string> fingerprint;     // kStart
-  Usage usage;                                // kStart: prompt side; kFinish: all
+  std::string text;                        // kText, kReasoning, kArguments; kCall: the name
+  std::vector<TokenLogprob> logprobs;      // kText, kReasoning: tokens that became this text
+  std::optional<std::string> fingerprint;  // kStart
+  Usage usage;                             // kStart: prompt side; kFinish: all; else completion_tokens so far
   FinishReason reason = FinishReason::kStop;  // kFinish
   std::optional<std::string> stop_string;     // kFinish, when reason is kStopSequence
 };
@@ -60,6 +60,9 @@ struct OutputParserOptions {
   // Accept markers the model wrote with ordinary tokens (specification 5.2).
   bool markers_by_spelling = false;
   bool record = false;  // keep the ids that arrive, for text/turn_memory.h
+  // What continues the last chunk of the vector handed in becomes part of it: several tokens given together
+  // are one chunk, for whoever pays per chunk.
+  bool join = false;
 };
 
 class OutputParser : private OutputMachine::Listener {

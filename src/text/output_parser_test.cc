@@ -185,6 +185,51 @@ TEST(OutputParser, LogprobsGoToTheChannelThatUsedTheToken) {
   EXPECT_EQ(text, "ab;") << "tags and withheld line feeds get none";
 }
 
+// Joined or not, what the chunks say is the same; joined, neighbours of one kind are one chunk.
+TEST(OutputParser, JoinedChunksSayTheSameInFewer) {
+  const std::string reply =
+      "hi hi</think>\n\nab hi ab\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter "
+      "name=\"k\" string=\"true\">hi ab</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>";
+  const std::vector<int32_t> ids = vocabulary().encode_with_added_tokens(reply);
+  for (size_t together : {size_t{1}, size_t{3}, ids.size()}) {
+    OutputParserOptions join;
+    join.join = true;
+    OutputParser apart(&vocabulary(), control(), thinking()),
+        joined(&vocabulary(), control(), thinking(), join);
+    Chunks a, b, some;
+    double value = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      TokenLogprob l{ids[i], value -= 1, {}};
+      apart.token(ids[i], &a, &l);
+      joined.token(ids[i], &some, &l);
+      if ((i + 1) % together != 0) continue;
+      for (size_t k = 1; k < some.size(); ++k)
+        EXPECT_TRUE(some[k].kind != some[k - 1].kind || some[k].kind == K::kCall)
+            << "two that follow each other";
+      b.insert(b.end(), some.begin(), some.end());
+      some.clear();
+    }
+    b.insert(b.end(), some.begin(), some.end());
+    apart.finish(EngineFinish::kStop, &a);
+    joined.finish(EngineFinish::kStop, &b);
+    Flat x = flat(a), y = flat(b);
+    EXPECT_EQ(x.reasoning, y.reasoning);
+    EXPECT_EQ(x.text, y.text);
+    EXPECT_EQ(x.calls, y.calls);
+    EXPECT_EQ(x.usage.completion_tokens, y.usage.completion_tokens);
+    EXPECT_LE(b.size(), a.size() - (together > 1 ? 1 : 0));
+    auto probabilities = [](const Chunks& chunks, K kind) {
+      std::vector<double> all;
+      for (const OutputChunk& c : chunks) {
+        if (c.kind != kind) continue;
+        for (const TokenLogprob& l : c.logprobs) all.push_back(l.logprob);
+      }
+      return all;
+    };
+    for (K kind : {K::kReasoning, K::kText}) EXPECT_EQ(probabilities(a, kind), probabilities(b, kind));
+  }
+}
+
 TEST(OutputParser, BanListLeavesTheThreeTokensTheModelMayEmit) {
   std::vector<int32_t> banned = banned_outputs(vocabulary(), control());
   EXPECT_EQ(banned.size(), testing::test_added_tokens().size() - 3);

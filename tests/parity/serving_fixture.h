@@ -63,6 +63,7 @@ class Server {
         case EngineEvent::Kind::kTokens:
           EXPECT_TRUE(a.started);
           EXPECT_FALSE(e.tokens.empty());
+          EXPECT_EQ(e.first, a.ids.empty());
           for (TokenEvent& t : e.tokens) {
             a.ids.push_back(t.id);
             a.tokens.push_back(std::move(t));

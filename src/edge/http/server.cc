@@ -14,6 +14,7 @@
 
 #include "edge/http/connection.h"
 #include "host/clock.h"
+#include "host/thread_name.h"
 
 namespace deepinfer {
 
@@ -33,7 +34,10 @@ class LoopThread : public Loop {
   void post(std::function<void()> task) override { asio::post(state.io, std::move(task)); }
   void run() {
     arm();
-    thread_ = std::thread([this] { state.io.run(); });
+    thread_ = std::thread([this] {
+      name_this_thread("edge-http");
+      state.io.run();
+    });
   }
   void stop() {
     asio::post(state.io, [this] {

@@ -34,6 +34,10 @@ Status set(Caller* c, const std::string& key, const std::string& value, const st
     c->priority = static_cast<int>(std::max(-1000.0, std::min(1000.0, v)));
     return {};
   }
+  if (key == "admin") {
+    c->admin = v != 0;
+    return {};
+  }
   if (v < 0) return error(Code::kInvalidData, "{}: {} must not be negative", place, key);
   if (key == "weight") {
     c->weight = v;
@@ -48,7 +52,7 @@ Status set(Caller* c, const std::string& key, const std::string& value, const st
   if (limit == nullptr)
     return error(Code::kInvalidData,
                  "{}: unknown setting '{}'; there are tenant, weight, priority, requests_per_minute, "
-                 "tokens_per_minute, output_tokens_per_minute, concurrent, kv_tokens",
+                 "tokens_per_minute, output_tokens_per_minute, concurrent, kv_tokens, admin",
                  place, key);
   *limit = static_cast<int64_t>(v);
   return {};
@@ -88,6 +92,7 @@ Result<ApiKeys> ApiKeys::parse(const std::string& text, const std::string& where
                    "sha256sum",
                    place);
     Caller c;
+    c.admin = false;
     c.key_id = word.substr(7, 12);
     const std::string hash = word;
     while (words >> word) {

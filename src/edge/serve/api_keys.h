@@ -18,6 +18,7 @@ struct Caller {
   std::string key_id;          // first 12 digits of the key's hash; empty without keys
   double weight = 1;
   int priority = 0;
+  bool admin = true;  // may do what touches every tenant; of a key file: only where it says so
   int64_t requests_per_minute = 0, tokens_per_minute = 0, output_tokens_per_minute = 0;  // 0: no limit
   int64_t concurrent = 0, kv_tokens = 0;                                                 // at a time
 };
@@ -25,8 +26,8 @@ struct Caller {
 class ApiKeys {
  public:
   // Lines of `sha256:HEX tenant=NAME [weight=W] [priority=P] [requests_per_minute=N] [tokens_per_minute=N]
-  // [output_tokens_per_minute=N] [concurrent=N] [kv_tokens=N]`; empty lines and lines starting with # are
-  // skipped. `plain_key`: one more key of the tenant "default", may be empty.
+  // [output_tokens_per_minute=N] [concurrent=N] [kv_tokens=N] [admin=1]`; empty lines and lines starting with
+  // # are skipped. `plain_key`: one more key of the tenant "default", may be empty.
   static Result<ApiKeys> parse(const std::string& text, const std::string& where,
                                const std::string& plain_key);
   bool required() const { return !by_hash_.empty(); }

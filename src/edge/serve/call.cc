@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "edge/errors.h"
+#include "edge/generate_request.h"
 #include "edge/serve/ids.h"
 #include "host/clock.h"
 
@@ -54,6 +55,7 @@ HttpResponse error_response(const ErrorReply& e, Protocol protocol) {
   if (protocol == Protocol::kMessages) {
     // The names its client library knows.
     error["type"] = e.status == 401   ? "authentication_error"
+                    : e.status == 403 ? "permission_error"
                     : e.status == 404 ? "not_found_error"
                     : e.status == 413 ? "request_too_large"
                     : e.status == 429 ? "rate_limit_error"
@@ -244,14 +246,16 @@ bool GenerationCall::submit() {
   for (int i = 0; i < n; ++i) {
     Choice c;
     OutputParserOptions parser;
-    parser.record = preparer_->options().turns != nullptr && endpoint_ != Endpoint::kCompletions;
+    parser.join = true;
+    parser.record = preparer_->options().turns != nullptr && !is_plain(endpoint_);
     if (parser.record) c.recorder = std::make_unique<TurnRecorder>(protocol_of(endpoint_), response_id_);
     c.parser =
         std::make_unique<OutputParser>(p_.info.tokenizer, preparer_->options().control, p_.parsing, parser);
     ResponseInfo info = p_.info;
     info.choice = i;
-    if (n > 1) info.include_usage = false;  // the sum comes at the end
+    if (n > 1) info.include_usage = info.running_usage = false;  // the sum comes at the end
     c.writer = endpoint_ == Endpoint::kCompletions ? make_completion_writer(std::move(info), p_.echo)
+               : endpoint_ == Endpoint::kGenerate  ? make_generate_writer(std::move(info))
                                                    : make_writer(protocol_of(endpoint_), std::move(info));
     choices_.push_back(std::move(c));
   }
@@ -520,12 +524,14 @@ void GenerationCall::account() {
   if (submitted_) {
     m.prompt_tokens += usage_.prompt_tokens;
     m.cached_tokens += usage_.cached_tokens;
+    if (started_) m.cache_results.add(cache_result());
     m.output_tokens += output;
     m.reasoning_tokens += reasoning;
     m.e2e.observe(seconds(now - received_ns_));
     m.queue.observe(seconds(queue_ns_));
     if (prefill_ns_ > 0) m.prefill.observe(seconds(prefill_ns_));
     if (decode_ns_ > 0) m.decode.observe(seconds(decode_ns_));
+    if (prefill_ns_ + decode_ns_ > 0) m.inference.observe(seconds(prefill_ns_ + decode_ns_));
     if (output > 1 && decode_ns_ > 0) m.per_token.observe(seconds(decode_ns_) / static_cast<double>(output));
     m.prompt_size.observe(static_cast<double>(usage_.prompt_tokens));
     m.output_size.observe(static_cast<double>(output));
@@ -549,12 +555,22 @@ void GenerationCall::account() {
                             {"reason", reason_},
                             {"prompt_tokens", usage_.prompt_tokens},
                             {"cached_tokens", usage_.cached_tokens},
+                            {"cache", started_ ? cache_result() : "unused"},
                             {"store_tokens", usage_.store_tokens},
                             {"output_tokens", output},
                             {"reasoning_tokens", reasoning},
                             {"queue_ms", ms(queue_ns_)},
                             {"ttft_ms", first_token_ns_ > 0 ? ms(first_token_ns_ - received_ns_) : -1.0},
                             {"total_ms", ms(now - received_ns_)}});
+}
+
+// Why so much of the prompt came from the cache and no more, in a word.
+const char* GenerationCall::cache_result() const {
+  if (!p_.generation.use_cache) return "off";
+  const int64_t blocks = (usage_.prompt_tokens - s_->computed_tokens) / s_->block_tokens;
+  if (blocks < 1) return "too_short";
+  if (usage_.cached_tokens == 0) return "miss";
+  return usage_.cached_tokens < blocks * s_->block_tokens ? "partial" : "hit";
 }
 
 // What the ledger would say if the process died now: the request and what it has delivered. The row at the

@@ -79,6 +79,9 @@ struct CallServices {
   SpanSink* spans = nullptr;                              // null: no tracing
   std::function<void(std::function<void()>)> background;  // runs a task on a worker thread
   std::string fingerprint;
+  // A cached prefix is whole blocks, and so many tokens of a prompt are always computed (serving
+  // specification 2.3): what shorter prompts miss nothing can change.
+  int64_t block_tokens = 128, computed_tokens = 134;
 };
 
 // An error answer in the protocol's shape; 401, 404, 409, 429, 503 and 504 included.
@@ -129,6 +132,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   void answer_whole();
   void store_response();
   void account();
+  const char* cache_result() const;
   void note_progress(int64_t now);
   UsageRow usage_row(int64_t output, int64_t reasoning) const;
   void trace(int64_t now, int64_t output);

@@ -94,7 +94,7 @@ struct EngineView {
   int64_t running = 0, waiting = 0, last_step_age_ns = -1;  // -1: no step yet
   int64_t busy_ns = 0;  // for how long there has been unfinished work; 0: none
   bool draining = false;
-  int64_t blocks_total = 0, blocks_used = 0, blocks_cached = 0;
+  int64_t blocks_total = 0, blocks_used = 0, blocks_cached = 0, block_tokens = 128;
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0, steps = 0, preemptions = 0;
   int64_t drafted_tokens = 0, accepted_tokens = 0;
   SpeculationView speculation;
@@ -114,6 +114,8 @@ class Generator {
   virtual void cancel_choice(uint64_t id, int choice) = 0;
   virtual EngineView view() const = 0;
   virtual int64_t context_tokens() const = 0;
+  // Forgets cached prefixes that nobody uses now. False: there is no cache. May wait for the engine's loop.
+  virtual bool clear_cache() { return false; }
 };
 
 }  // namespace deepinfer

@@ -87,6 +87,7 @@ ServeMetrics::ServeMetrics()
       queue(kSeconds),
       prefill(kSeconds),
       decode(kSeconds),
+      inference(kSeconds),
       prompt_size(kCounts),
       output_size(kCounts),
       choices(kFew),
@@ -97,9 +98,13 @@ const std::vector<MetricInfo>& metric_catalogue() {
       {"deepinfer_requests_running", "gauge", "choices", "", "choices being computed",
        "num_requests_running"},
       {"deepinfer_requests_waiting", "gauge", "choices", "", "choices in line", "num_requests_waiting"},
+      {"deepinfer_requests_waiting_by_reason", "gauge", "choices", "reason",
+       "choices in line, by what they wait for", "num_requests_waiting_by_reason"},
       {"deepinfer_requests_in_flight", "gauge", "requests", "", "generation requests not yet answered", ""},
       {"deepinfer_kv_cache_usage_ratio", "gauge", "share", "", "blocks in use of all blocks",
        "kv_cache_usage_perc"},
+      {"deepinfer_cache_config_info", "gauge", "1", "block_size, num_gpu_blocks",
+       "tokens of a block and blocks of the cache", "cache_config_info"},
       {"deepinfer_draining", "gauge", "0 or 1", "", "no new work is taken", ""},
       {"deepinfer_last_step_age_seconds", "gauge", "seconds", "",
        "since the last step ended; -1 before the first", ""},
@@ -107,6 +112,15 @@ const std::vector<MetricInfo>& metric_catalogue() {
        "prompt tokens looked up in the prefix cache", "prefix_cache_queries"},
       {"deepinfer_prefix_cache_hits_tokens_total", "counter", "tokens", "", "prompt tokens found there",
        "prefix_cache_hits"},
+      {"deepinfer_prefix_cache_requests_total", "counter", "requests", "result",
+       "requests by what was cached of the prompt: hit (all that can be), partial, miss, too_short (no "
+       "prompt "
+       "of this length can hit), off",
+       ""},
+      {"deepinfer_store_queries_tokens_total", "counter", "tokens", "",
+       "prompt tokens looked up in the persistent store", "external_prefix_cache_queries"},
+      {"deepinfer_store_hits_tokens_total", "counter", "tokens", "", "prompt tokens brought in from there",
+       "external_prefix_cache_hits"},
       {"deepinfer_preemptions_total", "counter", "choices", "", "choices put back to make room",
        "num_preemptions"},
       {"deepinfer_prompt_tokens_total", "counter", "tokens", "", "prompt tokens of finished requests",
@@ -145,6 +159,8 @@ const std::vector<MetricInfo>& metric_catalogue() {
        "generation requests by how they ended", "request_success"},
       {"deepinfer_rejected_total", "counter", "requests", "reason", "requests refused before any work",
        "admission_rejections"},
+      {"deepinfer_failed_choices_total", "counter", "choices", "",
+       "choices given up for a fault of their own, as logits that are no numbers", "corrupted_requests"},
       {"deepinfer_grammar_events_total", "counter", "see label", "event",
        "grammars of requests: asked for, known already, compiled, refused, by name", ""},
       {"deepinfer_turn_memory_events_total", "counter", "turns", "event",
@@ -183,6 +199,10 @@ const std::vector<MetricInfo>& metric_catalogue() {
        "from admission to the first token", "request_prefill_time_seconds"},
       {"deepinfer_request_decode_time_seconds", "histogram", "seconds", "", "from the first token to the end",
        "request_decode_time_seconds"},
+      {"deepinfer_request_inference_time_seconds", "histogram", "seconds", "", "from admission to the end",
+       "request_inference_time_seconds"},
+      {"deepinfer_step_rows", "summary", "rows", "", "rows of a step: their sum and the number of steps",
+       "iteration_tokens_total"},
       {"deepinfer_request_prompt_tokens", "histogram", "tokens", "", "prompt length",
        "request_prompt_tokens"},
       {"deepinfer_request_output_tokens", "histogram", "tokens", "", "answer length",
@@ -228,6 +248,16 @@ class TextWriter {
 
   void value(const char* name, double v) {
     each(name, [&](const std::string& shown, const std::string& labels) { line(shown, labels, v); });
+  }
+  // The labels' values in their order.
+  void info(const char* name, const std::string& labels) {
+    each(name, [&](const std::string& shown, const std::string& own) { line(shown, own + "," + labels, 1); });
+  }
+  void summary(const char* name, double sum, double count) {
+    each(name, [&](const std::string& shown, const std::string& labels) {
+      line(shown + "_sum", labels, sum);
+      line(shown + "_count", labels, count);
+    });
   }
   template <typename Number>
   void by_label(const char* name, const std::map<std::string, Number>& values) {
@@ -313,14 +343,25 @@ std::string metrics_text(const ServeMetrics& m, const EngineView& e, const HttpG
   std::string out;
   TextWriter w(model, names, &out);
   auto n = [](int64_t v) { return static_cast<double>(v); };
+  const Events counters = as_map(e.counters);
+  auto counter = [&](const char* name) {
+    const auto it = counters.find(name);
+    return it == counters.end() ? 0.0 : n(it->second);
+  };
   w.value("deepinfer_requests_running", n(e.running));
   w.value("deepinfer_requests_waiting", n(e.waiting));
+  w.by_label("deepinfer_requests_waiting_by_reason", Events{{"capacity", e.waiting}});
   w.value("deepinfer_requests_in_flight", n(m.in_flight));
   w.value("deepinfer_kv_cache_usage_ratio", e.blocks_total > 0 ? n(e.blocks_used) / n(e.blocks_total) : 0.0);
+  w.info("deepinfer_cache_config_info",
+         fmt::format("block_size=\"{}\",num_gpu_blocks=\"{}\"", e.block_tokens, e.blocks_total));
   w.value("deepinfer_draining", e.draining ? 1 : 0);
   w.value("deepinfer_last_step_age_seconds", e.last_step_age_ns < 0 ? -1 : n(e.last_step_age_ns) / 1e9);
   w.value("deepinfer_prefix_cache_queries_tokens_total", n(e.prompt_tokens));
   w.value("deepinfer_prefix_cache_hits_tokens_total", n(e.cached_tokens));
+  w.by_label("deepinfer_prefix_cache_requests_total", m.cache_results.values());
+  w.value("deepinfer_store_queries_tokens_total", counters.contains("store_tokens") ? n(e.prompt_tokens) : 0);
+  w.value("deepinfer_store_hits_tokens_total", counter("store_tokens"));
   w.value("deepinfer_preemptions_total", n(e.preemptions));
   w.value("deepinfer_prompt_tokens_total", n(m.prompt_tokens));
   w.value("deepinfer_cached_tokens_total", n(m.cached_tokens));
@@ -333,6 +374,7 @@ std::string metrics_text(const ServeMetrics& m, const EngineView& e, const HttpG
   w.by_label("deepinfer_requests_total", m.requests.values());
   w.by_label("deepinfer_finished_total", m.finished.values());
   w.by_label("deepinfer_rejected_total", m.rejected.values());
+  w.value("deepinfer_failed_choices_total", counter("failed"));
   w.by_label("deepinfer_grammar_events_total", m.grammar_events ? m.grammar_events() : Events());
   w.by_label("deepinfer_turn_memory_events_total", m.turn_events ? m.turn_events() : Events());
   w.by_label("deepinfer_http_responses_total", m.http_responses.values());
@@ -358,11 +400,13 @@ std::string metrics_text(const ServeMetrics& m, const EngineView& e, const HttpG
   w.histogram("deepinfer_request_queue_time_seconds", m.queue);
   w.histogram("deepinfer_request_prefill_time_seconds", m.prefill);
   w.histogram("deepinfer_request_decode_time_seconds", m.decode);
+  w.histogram("deepinfer_request_inference_time_seconds", m.inference);
+  w.summary("deepinfer_step_rows", counter("prefill_rows") + counter("decode_rows"), n(e.steps));
   w.histogram("deepinfer_request_prompt_tokens", m.prompt_size);
   w.histogram("deepinfer_request_output_tokens", m.output_size);
   w.histogram("deepinfer_request_choices", m.choices);
   w.histogram("deepinfer_request_max_tokens", m.max_tokens);
-  w.by_label("deepinfer_engine_events_total", as_map(e.counters));
+  w.by_label("deepinfer_engine_events_total", counters);
   w.by_label("deepinfer_engine_state", as_map(e.gauges));
   return out;
 }

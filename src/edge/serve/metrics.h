@@ -49,12 +49,13 @@ struct ServeMetrics {
   LabelledCounter requests;        // by endpoint
   LabelledCounter finished;        // by reason
   LabelledCounter rejected;        // by reason
+  LabelledCounter cache_results;   // of computed requests, by what the prefix cache had of the prompt
   std::atomic<int64_t> prompt_tokens{0}, cached_tokens{0}, output_tokens{0}, reasoning_tokens{0};
   std::atomic<int64_t> banned_tokens{0}, in_flight{0};
   // Whoever compiles grammars and remembers turns counts; empty: nobody does.
   std::function<std::map<std::string, int64_t>()> grammar_events, turn_events;
-  Histogram ttft, inter_token, per_token, e2e, queue, prefill, decode, prompt_size, output_size, choices,
-      max_tokens;
+  Histogram ttft, inter_token, per_token, e2e, queue, prefill, decode, inference, prompt_size, output_size,
+      choices, max_tokens;
   ServeMetrics();
 };
 

@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "edge/fields.h"
+#include "edge/generate_request.h"
 #include "host/clock.h"
 
 namespace deepinfer {
@@ -106,8 +107,12 @@ Result<Prepared> Preparer::prepare(Endpoint endpoint, const Json& body, const Js
   Prepared out;
   out.endpoint = endpoint;
   if (endpoint != Endpoint::kResponses) {
-    DI_TRY(endpoint == Endpoint::kCompletions ? complete(body, &out)
-                                              : convert(endpoint, body, account, &out));
+    if (endpoint == Endpoint::kGenerate) {
+      DI_ASSIGN(const Json completion, completion_of_generate(body, o_.models.served.front()));
+      DI_TRY(complete(completion, &out));
+    } else {
+      DI_TRY(is_plain(endpoint) ? complete(body, &out) : convert(endpoint, body, account, &out));
+    }
     return out;
   }
   if (!body.is_object()) return bad_body("", "expected an object");
@@ -155,6 +160,7 @@ Status Preparer::convert(Endpoint endpoint, const Json& body, const std::string&
   out->info.model = r.model;
   out->info.thinking = r.conversation.thinking_mode;
   out->info.include_usage = r.include_usage;
+  out->info.running_usage = r.running_usage;
   out->info.count_reasoning = true;
   out->info.custom_tools = r.custom_tools;
   out->forced_call = r.parsing.starts_in_calls;
@@ -162,7 +168,36 @@ Status Preparer::convert(Endpoint endpoint, const Json& body, const std::string&
   return constrain(r.conversation, !r.inference.disable_parallel_tool_use, *extras, out);
 }
 
-Status Preparer::complete(const Json& body, Prepared* out) const {
+namespace {
+
+// A prompt may be a list: of ids, or of one prompt. `body` gets the text, empty if there are ids.
+Result<std::vector<int32_t>> take_prompt_list(int64_t vocab_size, Json* body) {
+  Json list = std::move((*body)["prompt"]);
+  if (list.size() == 1 && (list[0].is_string() || list[0].is_array())) list = Json(std::move(list[0]));
+  (*body)["prompt"] = list.is_string() ? std::move(list) : Json("");
+  std::vector<int32_t> ids;
+  if (!list.is_array()) return ids;
+  if (list.empty()) return refuse("prompt: a list of ids must not be empty");
+  for (const Json& v : list) {
+    if (v.is_string() || v.is_array())
+      return refuse("prompt: one prompt per request; send several prompts as several requests");
+    if (!v.is_number_integer() || v.get<int64_t>() < 0 || v.get<int64_t>() >= vocab_size)
+      return bad_body("prompt", "expected ids in [0, " + std::to_string(vocab_size) + ")");
+    ids.push_back(static_cast<int32_t>(v.get<int64_t>()));
+  }
+  return ids;
+}
+
+}  // namespace
+
+Status Preparer::complete(const Json& given, Prepared* out) const {
+  std::vector<int32_t> ids;
+  Json listed;
+  if (const auto it = given.find("prompt"); given.is_object() && it != given.end() && it->is_array()) {
+    listed = given;
+    DI_ASSIGN(ids, take_prompt_list(o_.vocab_size, &listed));
+  }
+  const Json& body = listed.is_null() ? given : listed;
   auto converted = convert_completion(body, o_.convert);
   if (!converted.ok()) return converted.status();
   CompletionRequest& r = *converted;
@@ -175,7 +210,9 @@ Status Preparer::complete(const Json& body, Prepared* out) const {
   if (n && (*n < 1 || *n > o_.convert.max_n)) return refuse("n must be in [1, {}]", o_.convert.max_n);
   auto spans = render_completion(r.prompt, r.suffix, o_.control);
   if (!spans.ok()) return spans.status();
-  out->generation.prompt = o_.encoder->encode(*spans);
+  if (!ids.empty() && (r.suffix || r.echo))
+    return refuse("suffix and echo need a prompt of text, not of ids");
+  out->generation.prompt = ids.empty() ? o_.encoder->encode(*spans) : std::move(ids);
   out->generation.choices = static_cast<int>(n.value_or(1));
   out->parsing = r.parsing;
   out->stream = r.stream;

@@ -15,8 +15,12 @@
 
 namespace deepinfer {
 
-enum class Endpoint { kChat, kResponses, kMessages, kCompletions };
-Protocol protocol_of(Endpoint endpoint);  // completions: kChat, whose errors they share
+enum class Endpoint { kChat, kResponses, kMessages, kCompletions, kGenerate };
+Protocol protocol_of(Endpoint endpoint);  // of completions and generate: kChat, whose errors they share
+// Continues a text: no turns, no reasoning, no calls.
+inline bool is_plain(Endpoint e) {
+  return e == Endpoint::kCompletions || e == Endpoint::kGenerate;
+}
 
 struct ModelNames {
   std::vector<std::string> served;  // the first one is the model's own name

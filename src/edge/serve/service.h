@@ -32,6 +32,7 @@ struct ServiceSettings {
 struct ServiceOptions {
   std::string version;
   int64_t created = 0;  // seconds; of the model list
+  int64_t slots = 1;    // choices computed at a time
   std::function<Json()> server_info;
   std::function<Result<Json>()> reload;  // reads the settings again; what changed. On a worker
   std::function<HttpGauges()> http;
@@ -80,6 +81,7 @@ class Service {
   void responses(Context& c) { generate(c, Endpoint::kResponses); }
   void messages(Context& c) { generate(c, Endpoint::kMessages); }
   void completions(Context& c) { generate(c, Endpoint::kCompletions); }
+  void generate_text(Context& c) { generate(c, Endpoint::kGenerate); }
   void response_get(Context& c);
   void response_delete(Context& c);
   void response_post(Context& c);
@@ -99,6 +101,8 @@ class Service {
   void ping(Context& c);
   void load(Context& c);
   void props(Context& c);
+  void slots(Context& c);
+  void flush_cache(Context& c);
   void state(Context& c);
   void recent(Context& c);
   void tokenizer_info(Context& c);

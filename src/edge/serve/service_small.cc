@@ -228,8 +228,39 @@ void Service::props(Context& c) {
   json(*c.exchange,
        {{"default_generation_settings",
          {{"n_ctx", p.context_tokens}, {"temperature", p.default_temperature}, {"top_p", p.default_top_p}}},
+        {"total_slots", o_.slots},
         {"model_alias", p.models.served.front()},
         {"build_info", "deepinfer " + o_.version}});
+}
+
+// A request is bound to no slot here: as many are busy as choices are computed.
+void Service::slots(Context& c) {
+  const auto preparer = calls_.preparer->get();
+  const EngineView v = calls_.generator->view();
+  Json list = Json::array();
+  for (int64_t i = 0; i < o_.slots; ++i)
+    list.push_back(
+        {{"id", i}, {"n_ctx", preparer->options().context_tokens}, {"is_processing", i < v.running}});
+  json(*c.exchange, list);
+}
+
+void Service::flush_cache(Context& c) {
+  if (!c.caller.admin)
+    return refuse(*c.exchange,
+                  {403, "The cache is everybody's: only a key with admin=1 in the key file may empty it.",
+                   "permission_error", "not_admin", 0},
+                  c.protocol);
+  auto exchange = c.exchange;
+  auto loop = exchange->loop();
+  calls_.background([this, exchange, loop, protocol = c.protocol] {
+    const bool done = calls_.generator->clear_cache();
+    loop->post([this, exchange, protocol, done] {
+      if (done) return json(*exchange, {{"success", true}});
+      refuse(*exchange,
+             {501, "This engine has no prefix cache.", "invalid_request_error", "not_implemented", 0},
+             protocol);
+    });
+  });
 }
 
 void Service::tokenizer_info(Context& c) {
