@@ -1,5 +1,5 @@
-// Names a thread for whoever looks at the process from outside (top -H, /proc/PID/task/*/comm, a debugger), and
-// for the bench of the server, which counts the time of threads by name. Threads: each names itself.
+// Names a thread for whoever looks at the process from outside (top -H, /proc/PID/task/*/comm, a debugger),
+// and for the bench of the server, which counts the time of threads by name. Threads: each names itself.
 #pragma once
 
 #include <pthread.h>
