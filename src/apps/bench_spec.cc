@@ -99,7 +99,9 @@ Result<std::vector<SpecPoint>> run_spec(
     d.concurrency = c;
     std::vector<std::vector<SpecSample>> samples(modes.size());
     for (int round = -1; round < options.rounds; ++round) {  // the first is for warming up
-      for (size_t m = 0; m < modes.size(); ++m) {
+      for (size_t turn = 0; turn < modes.size(); ++turn) {
+        // Every mode has every neighbour and every place in its turn.
+        size_t m = (turn + static_cast<size_t>(round + 1)) % modes.size();
         progress(
             fmt::format("{} at a time, {}, round {} of {}", c, modes[m].name, round + 1, options.rounds));
         auto s = one_round(engines[m].get(), work, d);
