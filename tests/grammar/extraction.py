@@ -54,8 +54,10 @@ def body(rng, i):
         b["response_format"] = {"type": "json_schema", "json_schema": {"name": "data", "strict": True, "schema": schema}}
     else:
         b["guided_json"] = schema
-    # Reasoning of a small model may never end; every fifth request reasons, and is made to stop soon.
+    # Reasoning of a small model may never end, least of all the most likely one; every fifth request reasons, drawn freely, and is made to stop soon.
     b["thinking"] = {"type": "enabled" if i % 5 == 0 else "disabled"}
+    if i % 5 == 0:
+        b["temperature"] = max(b["temperature"], 1)
     return b
 
 
@@ -89,7 +91,7 @@ def main():
         b = body(rng, i)
         b["logit_bias"] = {} if i % 8 == 0 else {str(i): -30 for i in blanks}
         if b["thinking"]["type"] == "enabled":
-            b["logit_bias"][str(close)] = 6
+            b["logit_bias"][str(close)] = 9
         requests.append(b)
     with tempfile.TemporaryDirectory() as folder:
         with_drafts = run(program, folder, requests, "a.jsonl", [])

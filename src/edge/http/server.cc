@@ -41,6 +41,7 @@ class LoopThread : public Loop {
   }
   void stop() {
     asio::post(state.io, [this] {
+      ending_ = true;  // a turn of the timer that is due already is not cancelled any more
       timer_.cancel();
       for (auto& c : std::vector(state.open.begin(), state.open.end())) c->close(ExchangeEnd::kServerStop);
       guard_.reset();
@@ -60,7 +61,7 @@ class LoopThread : public Loop {
   void arm() {
     timer_.expires_after(kTick);
     timer_.async_wait([this](const error_code& ec) {
-      if (ec) return;
+      if (ec || ending_) return;
       const int64_t now = now_ns();
       ticking_.assign(state.open.begin(), state.open.end());
       for (auto& c : ticking_) c->tick(now);
@@ -71,6 +72,7 @@ class LoopThread : public Loop {
 
   asio::executor_work_guard<asio::io_context::executor_type> guard_;
   asio::steady_timer timer_;
+  bool ending_ = false;
   std::vector<std::shared_ptr<Connection>> ticking_;
   std::thread thread_;
 };

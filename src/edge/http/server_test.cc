@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <future>
+#include <thread>
 
 #include "edge/http/compress.h"
 #include "edge/http/server_test_support.h"
@@ -158,6 +162,25 @@ TEST_F(ServerTest, StopAbandonsWhatIsOpenAndClosesListeners) {
   server_->stop();
   EXPECT_EQ(left(), "server_stop");
   EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+// The timer of a loop runs out while the loop is busy, so that its turn comes only after the order to stop.
+TEST(Server, StopsThoughATurnOfTheTimerIsDue) {
+  HttpServerOptions o;
+  o.listen = {"127.0.0.1:0"};
+  auto server = HttpServer::start(o, [](std::shared_ptr<Exchange>) {});
+  ASSERT_TRUE(server.ok()) << server.status().to_string();
+  (*server)->close_listeners();
+  (*server)->loops()[0]->post([] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); });
+  std::promise<void> stopped;
+  std::thread stopping([&] {
+    (*server)->stop();
+    stopped.set_value();
+  });
+  bool in_time = stopped.get_future().wait_for(std::chrono::seconds(5)) == std::future_status::ready;
+  EXPECT_TRUE(in_time);
+  if (!in_time) std::_Exit(1);  // the thread can never be joined
+  stopping.join();
 }
 
 TEST(Server, NamesAnAddressThatIsTaken) {
