@@ -144,7 +144,7 @@ TEST_F(ServerFault, AReaderThatStopsIsCut) {
   ServeConfig c;
   c.stream_buffer_bytes = 64 << 10;
   c.stream_gap_ms = 0;  // an event per token
-  begin(c, 20'000);  // megabytes a second: more than sockets and buffer hold
+  begin(c, 20'000);     // megabytes a second: more than sockets and buffer hold
   TestClient stuck(server_->address(), 4096);
   stuck.send(endless());
   EXPECT_TRUE(TestServer::eventually([&] { return server_->server->http_counters().slow_readers == 1; }));
