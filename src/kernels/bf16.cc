@@ -62,26 +62,12 @@ struct Group {
       if (at % 64 == 0)
         for (int r = 0; r < kGroup; ++r) _mm512_store_si512(stage[r], _mm512_loadu_si512(data[r] + at));
     }
-    if constexpr (kPart < 4) {
-      const auto part = [&](int i) {
-        const uint8_t* p = kStaged ? stage[4 * kPart + i] + at % 64 : data[4 * kPart + i] + at;
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-      };
-      a[kPart] = _mm512_castsi128_si512(part(0));
-      // Loads that repeat 16 bytes, masked: they leave the shuffling units to the interleaves.
-      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0x00f0, part(1));
-      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0x0f00, part(2));
-      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0xf000, part(3));
-    } else if constexpr (kPart < 6) {
-      constexpr int i = 2 * (kPart - 4);
-      const __m512i low = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-      a[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-      a[i] = low;
-    } else {
-      constexpr int i = kPart - 6;
-      v[2 * i] = _mm512_unpacklo_epi64(a[i], a[2 + i]);
-      v[2 * i + 1] = _mm512_unpackhi_epi64(a[i], a[2 + i]);
-    }
+    const auto part = [&](int lane) {
+      const int r = lane_of(lane);  // which is its own inverse
+      const uint8_t* p = kStaged ? stage[r] + at % 64 : data[r] + at;
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    };
+    rows_to_lanes_part<kPart>(part, a, v);
   }
   template <bool kStaged>
   HWY_INLINE void load(int64_t at, __m512i (&v)[4]) const {

@@ -16,21 +16,33 @@ HWY_DIAGNOSTICS(pop)
 HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2,avx512f,avx512vl,avx512dq,avx512bw,avx512vbmi,avx512bf16")
 namespace deepinfer::bf16 {
 
-// `part(r)` loads 16 bytes of row r. v[d] has the d-th four bytes of row r in lane r.
-// Loads that repeat 16 bytes, masked: they leave the shuffling units to the interleaves.
+// Part kPart of eight, between which there may be something else to do: `part(r)` loads the 16 bytes for lane
+// r, `a` is what is on its way, and after the last v[d] has the d-th four bytes of lane r's in lane r.
+template <int kPart, typename Part>
+HWY_INLINE void rows_to_lanes_part(const Part& part, __m512i (&a)[4], __m512i (&v)[4]) {
+  if constexpr (kPart < 4) {
+    a[kPart] = _mm512_castsi128_si512(part(kPart));
+    // Loads that repeat 16 bytes, masked: they leave the shuffling units to the interleaves.
+    a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0x00f0, part(4 + kPart));
+    a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0x0f00, part(8 + kPart));
+    a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0xf000, part(12 + kPart));
+  } else if constexpr (kPart < 6) {
+    constexpr int i = 2 * (kPart - 4);
+    const __m512i low = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+    a[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    a[i] = low;
+  } else {
+    constexpr int i = kPart - 6;
+    v[2 * i] = _mm512_unpacklo_epi64(a[i], a[2 + i]);
+    v[2 * i + 1] = _mm512_unpackhi_epi64(a[i], a[2 + i]);
+  }
+}
 template <typename Part>
 HWY_INLINE void rows_to_lanes(const Part& part, __m512i (&v)[4]) {
-  __m512i a[4], b[4];
-  for (int j = 0; j < 4; ++j) {
-    a[j] = _mm512_castsi128_si512(part(j));
-    a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x00f0, part(4 + j));
-    a[j] = _mm512_mask_broadcast_i32x4(a[j], 0x0f00, part(8 + j));
-    a[j] = _mm512_mask_broadcast_i32x4(a[j], 0xf000, part(12 + j));
-  }
-  b[0] = _mm512_unpacklo_epi32(a[0], a[1]), b[1] = _mm512_unpacklo_epi32(a[2], a[3]);
-  b[2] = _mm512_unpackhi_epi32(a[0], a[1]), b[3] = _mm512_unpackhi_epi32(a[2], a[3]);
-  v[0] = _mm512_unpacklo_epi64(b[0], b[1]), v[1] = _mm512_unpackhi_epi64(b[0], b[1]);
-  v[2] = _mm512_unpacklo_epi64(b[2], b[3]), v[3] = _mm512_unpackhi_epi64(b[2], b[3]);
+  __m512i a[4];
+  rows_to_lanes_part<0>(part, a, v), rows_to_lanes_part<1>(part, a, v), rows_to_lanes_part<2>(part, a, v);
+  rows_to_lanes_part<3>(part, a, v), rows_to_lanes_part<4>(part, a, v), rows_to_lanes_part<5>(part, a, v);
+  rows_to_lanes_part<6>(part, a, v), rows_to_lanes_part<7>(part, a, v);
 }
 
 }  // namespace deepinfer::bf16
