@@ -7,8 +7,9 @@ import torch
 from tokenizers import Tokenizer
 
 import skills
+import skills_text
 import words
-from template import BOS, EOS
+from template import BOS, EOS, render
 
 BOS_ID, EOS_ID, PAD_ID = 0, 1, 2
 TEXT_WEIGHT = 0.3      # of a corpus token, against 1 of an answer token
@@ -52,6 +53,43 @@ def corpus_tokens(encoder, folder, name):
     return np.load(path + ".npy")
 
 
+class Respelling:
+    """Words of running text in their other spelling (subword regularisation, as BPE-dropout, arXiv 1910.13267).
+
+    A word behind a space is one piece with it, at the start of an answer it is not: " tree" against "t", "ree". For the words
+    no generated item may use, text is the only place to learn that both are the same word.
+    """
+
+    def __init__(self, encoder):
+        self.encoder, self.cache = encoder, {}
+        size = encoder.tok.get_vocab_size()
+        pieces = [encoder.tok.id_to_token(i) or "" for i in range(size)]
+        self.begins = [p[:1] == "\u0120" and p[1:].isascii() and p[1:].isalpha() for p in pieces]
+        self.goes_on = [p.isascii() and p.isalpha() for p in pieces]
+        self.space = encoder.ids(" ")
+
+    def other(self, word):
+        if word not in self.cache:
+            text = self.encoder.tok.decode(list(word))
+            self.cache[word] = self.space + self.encoder.ids(text[1:])
+        return self.cache[word]
+
+    def __call__(self, rng, ids, share):
+        out, at = [], 0
+        while at < len(ids):
+            end = at + 1
+            if self.begins[ids[at]]:
+                while end < len(ids) and self.goes_on[ids[end]]:
+                    end += 1
+                if rng.random() < share:
+                    out += self.other(tuple(ids[at:end]))
+                    at = end
+                    continue
+            out += ids[at:end]
+            at = end
+        return out
+
+
 class Stream:
     """Endless packed rows. `share_text` is the share of rows that hold corpus text."""
 
@@ -60,7 +98,7 @@ class Stream:
         self.mix, self.share_repeat = mix or skills.MIX, share_repeat
         suffix = "_heldout" if held else ""
         self.text = {n: corpus_tokens(encoder, corpus, n + suffix) for n in ("prose", "code")} if share_text else {}
-        self.waiting = []
+        self.waiting, self.respelling = [], Respelling(encoder)
         self.supply = 0 if held else words.load_supply(corpus)      # corpus words of the training side, 0 without a corpus
 
     def item(self):
@@ -76,7 +114,10 @@ class Stream:
     def text_row(self, length, kind=None):
         data = self.text[kind or ("prose" if self.rng.random() < 0.6 else "code")]
         at = self.rng.randrange(len(data) - length)
-        return [BOS_ID] + data[at:at + length - 1].tolist(), [0.0] + [TEXT_WEIGHT] * (length - 1)
+        ids = data[at:at + length - 1].tolist()
+        if not self.held and self.rng.random() < 0.5:
+            ids = self.respelling(self.rng, ids, 0.25)[:length - 1]
+        return [BOS_ID] + ids, [0.0] + [TEXT_WEIGHT] * (length - 1)
 
     def repeat_item(self, room):
         """Random tokens, said again: the plainest exercise in copying, over the whole vocabulary."""
@@ -122,8 +163,64 @@ class Stream:
         start += [len(ids)] * gap
         return ids + [PAD_ID] * gap, weights + [0.0] * gap, start
 
-    def batch(self, rows):
-        data = [self.row() for _ in range(rows)]
+    def long_text(self, size, facts):
+        """About `size` tokens of filler sentences or of corpus text, with the facts (sentences) anywhere in it."""
+        w, cuts = words.Words(self.rng, False), sorted(self.rng.random() for _ in facts)
+        marks, text, count = [int(c * size) for c in cuts], [], 0
+        source = self.text[self.rng.choice(("prose", "code"))] if self.text and self.rng.random() < 0.3 else None
+        while count < size or marks:
+            if marks and count >= min(marks[0], size - 1):
+                part = facts[len(facts) - len(marks)]
+                marks.pop(0)
+            elif source is not None:
+                at = self.rng.randrange(len(source) - 400)
+                part = self.encoder.tok.decode(source[at:at + self.rng.randint(40, 300)].tolist()).strip()
+            else:
+                part = skills_text.filler(w)
+                part = part[0].upper() + part[1:]
+            text.append(part)
+            count += len(self.encoder.ids(" " + part))
+        return " ".join(text)
+
+    def long_item(self, length):
+        """A conversation with a long text in it: questions about facts of the text, and what an item of a skill asks after it."""
+        w, rng = words.Words(self.rng, False), self.rng
+        while True:
+            facts = {}
+            while len(facts) < rng.randint(3, 10):
+                fact = skills_text.needle_fact(w)
+                facts.setdefault(fact[2], fact)
+            facts = list(facts.values())
+            told = [f[0].format(x=f[2], v=f[3]).replace("the the", "the") for f in facts]
+            size = int(length * rng.uniform(0.75, 0.97)) - 90 * len(facts)
+            text = self.long_text(size, [t[0].upper() + t[1:] for t in told])
+            asked = rng.sample(facts, min(len(facts), rng.randint(2, 6)))
+            turns = []
+            for n, f in enumerate(asked):
+                question = f[1].format(x=f[2])
+                if n == 0:
+                    question = w.ask(["{t}\n\n{q}", "Read this text and answer the question.\n{t}\n\n{q}", "Text: {t}\nQuestion: {q}", "Text: {t}\n\n{q}"]).format(t=text, q=question)
+                turns += [{"role": "user", "content": question}, {"role": "assistant", "content": f[4].format(x=f[2], v=f[3])}]
+            sample = None
+            if rng.random() < 0.5:      # the text comes between an item's first words and its last question
+                sample = skills.draw(rng, False, rng.choice(("recall", "recall", "tool_call", "copy_edit")))
+                users = [i for i, m in enumerate(sample.messages) if m["role"] == "user"]
+                at = users[-1] if sample.skill == "recall" else users[0]
+                turns = sample.messages[:at] + turns + sample.messages[at:]
+            segments = render(turns, False, sample.tools if sample else [])
+            ids, weights = self.encoder.sample(segments)
+            if len(ids) <= length:
+                return ids + [PAD_ID] * (length - len(ids)), weights + [0.0] * (length - len(ids)), [0] * length
+
+    def long_row(self, length):
+        if self.text and self.rng.random() < 0.25:
+            ids, weights = self.text_row(length)
+            return ids, weights, [0] * length
+        return self.long_item(length)
+
+    def batch(self, rows, long=0):
+        """`rows` packed rows, or, with `long`, rows of one long document of that length each."""
+        data = [self.long_row(long) if long else self.row() for _ in range(rows)]
         tokens, weights, start = (torch.tensor([d[i] for d in data]) for i in range(3))
         return tokens, weights.float(), start
 

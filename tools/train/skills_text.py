@@ -46,7 +46,7 @@ def recall(w, turns=None):
     messages = []
     if w.rng.random() < 0.3:      # all facts in one message
         messages.append({"role": "user", "content": " ".join(w.tell(facts[k][1]).format(v=values[k], k=k) for k in kinds)})
-        messages.append({"role": "assistant", "content": w.pick(NODS)})
+        messages.append({"role": "assistant", "content": w.pick(NODS), **({} if w.held else {"weight": 0.2})})      # any of them is right
     else:
         for k in kinds:
             messages.append({"role": "user", "content": w.tell(facts[k][1]).format(v=values[k], k=k)})

@@ -38,6 +38,7 @@ MODEL_DIR = os.path.join(ROOT, "models", "deepinfer-tiny")
 STAGES = {
     # length: tokens of a row; decoder: rows of it the decoder runs on; rows: per step; share_text: rows of corpus text; lr of the matrices; indexer: learn it in this stage;
     # repeat: share of rows with repeated random tokens; mix: shares of the skills' items;
+    # long: [length, rows, decoder, share of steps] of steps whose rows hold one long document each;
     # select: attend only what the indexers pick; decay: share of the stage in which the rate falls to `final`.
     1: dict(minutes=115, length=512, rows=4, share_text=0.06, repeat=0.25, lr=2e-3, warmup=60, decay=0.0, final=1.0, decoder=256,
             mix={"arithmetic": 0.2, "copy_edit": 0.34, "counting": 0.05, "sorting": 0.05, "json_extraction": 0.15, "tool_call": 0.03,
@@ -240,6 +241,16 @@ class Evaluation:
         return out
 
 
+def draw_batch(stage, stream, rng):
+    """(rows, length, rows of the decoder, tokens, weights, start) of one step."""
+    x = rng.random()
+    for length, rows, decoder, share in stage.get("long", ()):
+        if x < share:
+            return rows, length, decoder, *stream.batch(rows, length)
+        x -= share
+    return stage["rows"], stage["length"], stage["decoder"], *stream.batch(stage["rows"])
+
+
 def rate(stage, progress, step):
     r = min(1.0, (step + 1) / stage["warmup"])
     if stage["decay"] and progress > 1 - stage["decay"]:
@@ -327,13 +338,13 @@ def train(args):
         if elapsed > minutes * 60 or (args.steps and step >= args.steps):
             break
         r = rate(stage, elapsed / (minutes * 60), step)
-        tokens, weights, start = stream.batch(stage["rows"])
+        rows, length, size, tokens, weights, start = draw_batch(stage, stream, rng)
         nxt, w = data_lib.targets(tokens, weights, start)
-        decoder = data_lib.decoder_rows(rng, weights, start, stage["decoder"])
+        decoder = data_lib.decoder_rows(rng, weights, start, size)
         floor = None
         if rng.random() < 0.2:      # an encoder segment whose earlier window is missing
-            floor = torch.randint(0, stage["length"], (stage["rows"], 1))
-            floor = torch.where(torch.arange(stage["length"]) >= floor, floor, 0)
+            floor = torch.randint(0, length, (rows, 1))
+            floor = torch.where(torch.arange(length) >= floor, floor, 0)
         nxt, w = nxt.gather(1, decoder[0]), w.gather(1, decoder[0])
         w[:, :-1] *= decoder[0][:, 1:] > decoder[0][:, :-1]       # spare places repeat row 0
         w[:, -1] *= decoder[0][:, -1] > 0
@@ -344,17 +355,17 @@ def train(args):
         probe_now = probes is not None and step % 4 == 0
 
         def work(k):
-            part = slice(k * stage["rows"] // args.threads, (k + 1) * stage["rows"] // args.threads)
+            part = slice(k * rows // args.threads, (k + 1) * rows // args.threads)
             worker, probe = workers[k], probes[k] if probe_now else None
             batch = worker.batch(tokens[part], start[part], floor=None if floor is None else floor[part],
                                  decoder=(decoder[0][part], decoder[1][part]))
             h = worker.forward(batch, select=stage.get("select", False), probe=probe)
             wk, nk = w[part].flatten(), nxt[part].flatten()
-            rows = wk.nonzero().flatten()
-            rows = F.pad(rows, (0, -len(rows) % 256))      # repeated first row with weight 0: shapes must repeat
-            scale = wk[rows]
-            scale[len(rows) - (-int((wk > 0).sum()) % 256):] = 0
-            ce = F.cross_entropy(worker.logits(h[rows]).float(), nk[rows], reduction="none")
+            wanted = wk.nonzero().flatten()
+            wanted = F.pad(wanted, (0, -len(wanted) % 256))      # repeated first row with weight 0: shapes must repeat
+            scale = wk[wanted]
+            scale[len(wanted) - (-int((wk > 0).sum()) % 256):] = 0
+            ce = F.cross_entropy(worker.logits(h[wanted]).float(), nk[wanted], reduction="none")
             loss = (ce * scale).sum() / total_weight
             total = loss
             if probe:
