@@ -209,8 +209,9 @@ class Stream:
                 turns = sample.messages[:at] + turns + sample.messages[at:]
             segments = render(turns, False, sample.tools if sample else [])
             ids, weights = self.encoder.sample(segments)
-            if len(ids) <= length:
-                return ids + [PAD_ID] * (length - len(ids)), weights + [0.0] * (length - len(ids)), [0] * length
+            if len(ids) + len(ids) % 2 <= length:
+                n = len(ids) + len(ids) % 2      # padding is a document of its own, so that the decoder's rows end with the answers
+                return ids + [PAD_ID] * (length - len(ids)), weights + [0.0] * (length - len(ids)), [0] * n + [n] * (length - n)
 
     def long_row(self, length):
         if self.text and self.rng.random() < 0.25:

@@ -96,3 +96,31 @@ def test_planted_heads_continue_a_repetition():
     i = torch.arange(35, 60)
     assert seen[0][0, 0, i, i - 1].mean() > 0.5           # layer 0, head 0: one back
     assert seen[1][0, 3, i, i - 29].mean() > 0.2          # layer 1, head 3: behind the earlier occurrence
+
+
+def test_long_steps_score_the_answers_behind_the_text(tmp_path):
+    """Rows of one long document: the decoder's rows hold the answers, and a step of them trains."""
+    import data
+    tokenizers = os.path.join(HERE, "..", "..", "models", "deepinfer-tiny", "tokenizer.json")
+    import random
+    stream = data.Stream(data.Encoder(tokenizers), str(tmp_path), 3, 512, 0.0)
+    for _ in range(6):
+        tokens, weights, start = stream.batch(2, 1200)
+        index, first = data.decoder_rows(random.Random(1), weights, start, 512)
+        nxt, w = data.targets(tokens, weights, start)
+        w = w.gather(1, index) * (index > 0)
+        assert (w >= 0.9).sum(1).min() > 5 and tokens.shape == (2, 1200)
+    settings = json.dumps({"rows": 2, "share_text": 0.0, "decoder": 192, "warmup": 2, "long": [[1200, 2, 384, 1.0]]})
+    log = run("train.py", "--stage", "1", "--steps", "2", "--fresh", "--init", "scratch", "--out", str(tmp_path / "stage"), "--override", settings,
+              "--eval-items", "1", "--log-seconds", "0")
+    assert len([r for r in log if r.get("loss", 0) > 5]) == 2 and not [r for r in log if r.get("event") == "skipped step"]
+
+
+def test_respelling_keeps_the_text():
+    import data
+    import random
+    encoder = data.Encoder(os.path.join(HERE, "..", "..", "models", "deepinfer-tiny", "tokenizer.json"))
+    text = "The old tree stood near the river, and the string of the kite was in its branches.\n  It moved with the wind."
+    ids = encoder.ids(text)
+    other = data.Respelling(encoder)(random.Random(2), ids, 0.5)
+    assert other != ids and encoder.tok.decode(other) == text and encoder.ids(" ")[0] in other
