@@ -11,20 +11,22 @@ from fast import BF, FP8_32, NONE, Collapse, Expand, Norm, RopeQuant
 
 
 def anchors_of(weights, first, block, count, generator):
-    """Up to `count` rows j per batch with j + block + 1 in the same document; rows before answer tokens are preferred.
+    """Up to `count` rows j per batch whose first draft (the token at j + 2) is an answer token of the same document.
 
-    weights [B, D]: weight of the token each row predicts. Returns (b, j) index vectors.
+    weights [B, D]: weight of the token each row predicts. Returns (b, j, live): index vectors and which of the block's drafts
+    are tokens of the document, [A, block]: the end of an answer, and all of a short one, is drafted with fewer.
     """
     D = weights.shape[1]
-    ok = torch.zeros_like(first, dtype=torch.bool)
-    n = D - block - 1
-    ok[:, :n] = first[:, block + 1:] == first[:, :n]
-    wanted = ok & (torch.roll(weights, -1, 1) >= 0.15)
-    score = torch.rand(weights.shape, generator=generator) + wanted * 1.0 + ok * 1.0
-    chosen = torch.zeros_like(ok)
+    wanted = torch.zeros_like(first, dtype=torch.bool)
+    wanted[:, :D - 2] = (first[:, 2:] == first[:, :D - 2]) & (weights[:, 1:D - 1] >= 0.15)
+    score = torch.rand(weights.shape, generator=generator) + wanted * 1.0
+    chosen = torch.zeros_like(wanted)
     chosen.scatter_(1, score.topk(min(count, D), dim=1)[1], True)
     chosen &= wanted
-    return chosen.nonzero(as_tuple=True)
+    b, j = chosen.nonzero(as_tuple=True)
+    ahead = j[:, None] + 2 + torch.arange(block)
+    live = (ahead < D) & (first[b[:, None], ahead.clamp(max=D - 1)] == first[b, j][:, None])
+    return b, j, live
 
 
 def hidden(fast, taps, position, first, b, j, x0):
