@@ -1,6 +1,6 @@
 """Writes the model card models/deepinfer-tiny/README.md from measured results only.
 
-    python tools/train/card.py --history weights/latest.safetensors.json --log build/train/stage1/log.jsonl [--draft FILE] [--scores FILE]
+    python tools/train/card.py --history weights/latest.safetensors.json --log build/train/stage1/log.jsonl [--draft FILE] [--scores FILE] [--recall FILE]
 """
 import argparse
 import json
@@ -39,7 +39,7 @@ def card(args):
     with open(args.history, encoding="utf-8") as f:
         history = json.load(f)
     tokens, minutes, stage = sum(h["tokens"] for h in history), sum(h["minutes"] for h in history), history[-1]["stage"]
-    length = max(h["settings"]["length"] for h in history)
+    length = max(max([h["settings"]["length"]] + [x[0] for x in h["settings"].get("long", ())]) for h in history)
     count = parameters(cfg)
     out = [f"""# deepinfer-tiny
 
@@ -86,6 +86,16 @@ No text of these packages is in the weights files; the suite `suites/prose.jsonl
                 out.append("| confidence from | drafts | predicted | accepted |\n|---|---|---|---|")
                 out += [f"| {a} | {n} | {p} | {q} |" for a, n, p, q in r["calibration"]]
                 out.append("")
+    if args.recall:
+        with open(args.recall, encoding="utf-8") as f:
+            recall = json.load(f)
+        edges = list(dict.fromkeys(e for buckets in recall.values() for e in buckets))
+        out.append(f"## Indexers\n\nShare of the true attention to compressed entries that the best {cfg.index_topk} entries by index score hold, on "
+                   "held-out text, by how many tokens stand before (PyTorch; up to that many entries all are taken).\n")
+        out.append("| index source | " + " | ".join(f"to {e}" for e in edges) + " |\n|---" + "|---" * len(edges) + "|")
+        for name, buckets in recall.items():
+            out.append(f"| {name} | " + " | ".join(f"{buckets[e][0]:.2f}" if e in buckets else "" for e in edges) + " |")
+        out.append("")
     out.append("""## Limits
 
 English only, short answers, small numbers. Everything outside the trained skills is noise that looks like language. Facts about the real
@@ -100,5 +110,6 @@ if __name__ == "__main__":
     parser.add_argument("--log", required=True)
     parser.add_argument("--draft", default="")
     parser.add_argument("--scores", default="")
+    parser.add_argument("--recall", default="", help="what recall.py wrote")
     parser.add_argument("--history", required=True)
     card(parser.parse_args())

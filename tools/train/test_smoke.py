@@ -124,3 +124,19 @@ def test_respelling_keeps_the_text():
     ids = encoder.ids(text)
     other = data.Respelling(encoder)(random.Random(2), ids, 0.5)
     assert other != ids and encoder.tok.decode(other) == text and encoder.ids(" ")[0] in other
+
+
+def test_recall_by_context():
+    """Everything is selected up to top-k entries; beyond, the best by score hold what the attention puts there."""
+    import recall
+
+    class Probe:
+        pass
+    n, k = 600, 256
+    visible = torch.arange(n)[None, None] < torch.tensor([100, 256, 500, 600])[None, :, None]
+    target = visible / visible.sum(-1, keepdim=True)
+    probe = Probe()
+    probe.last = {2: (torch.arange(n).float().expand(1, 4, n).masked_fill(~visible, -1e30), target, visible, torch.ones(1, 4, dtype=torch.bool))}
+    got = recall.by_context(probe, {2: 2}, k)
+    assert got[2, 256] == [1.0, 1] and got[2, 512][1] == 1 and abs(got[2, 512][0] - 1) < 1e-6
+    assert abs(got[2, 1024][0] - k / 500) < 1e-6 and abs(got[2, 2048][0] - k / 600) < 1e-6
