@@ -70,7 +70,7 @@ def score(fast, items, keep=KEEP):
     return [o[1:] for o in sorted(out)]
 
 
-def run(model, folder, limit=0, names=None):
+def run(model, folder, limit=0, names=None, long_limit=0):
     from fast import Fast
     fast = Fast(model, quantise_weights=False)
     with open(os.path.join(folder, "hay.json")) as f:
@@ -82,7 +82,7 @@ def run(model, folder, limit=0, names=None):
         if names and name not in names:
             continue
         with open(os.path.join(folder, name + ".jsonl")) as f:
-            rows = [json.loads(line) for line in f][:limit or None]
+            rows = [json.loads(line) for line in f][:(long_limit if long_limit and index[name]["longest_prompt"] > 1024 else limit) or None]
         got = score(fast, [(expand(r["prompt"], hay), r["expect"]) for r in rows])
         hits = sum(g[0] for g in got)
         result[name] = {"score": round(hits / len(got), 4), "lower_95": round(lower_bound(hits, len(got)), 4), "items": len(got),
@@ -96,11 +96,12 @@ if __name__ == "__main__":
     parser.add_argument("--model", default=os.path.join(HERE, "..", "..", "models", "deepinfer-tiny"))
     parser.add_argument("--suites", default="")
     parser.add_argument("--limit", type=int, default=0)
+    parser.add_argument("--long-limit", type=int, default=0, help="items of suites with prompts of more than 1,024 tokens")
     parser.add_argument("--names", default="")
     parser.add_argument("--out", default="")
     a = parser.parse_args()
     torch.set_num_threads(2)
-    scores = run(checkpoint.read(a.model), a.suites or os.path.join(a.model, "suites"), a.limit, a.names.split(",") if a.names else None)
+    scores = run(checkpoint.read(a.model), a.suites or os.path.join(a.model, "suites"), a.limit, a.names.split(",") if a.names else None, a.long_limit)
     if a.out:
         with open(a.out, "w") as f:
             json.dump(scores, f, indent=1)
