@@ -111,7 +111,7 @@ Result<std::vector<SpecPoint>> run_spec(
     }
     size_t begin = points.size();
     for (size_t m = 0; m < modes.size(); ++m) {
-      SpecPoint p{c, modes[m].name, {}, {}, 0, 0, 0, {}};
+      SpecPoint p{c, modes[m].name, {}, {}, 0, 0, 0, {}, {}, {}};
       auto middle = [&](double SpecSample::* what) {
         std::vector<double> v;
         for (const SpecSample& s : samples[m]) v.push_back(s.*what);
@@ -132,7 +132,17 @@ Result<std::vector<SpecPoint>> run_spec(
       for (size_t k = begin; k < begin + modes.size(); ++k) {
         if (k != begin + m && points[k].median.tokens_per_s > points[best].median.tokens_per_s) best = k;
       }
-      PairedLoss loss = paired_loss(p.rates, points[best].rates);
+      for (int duel = 0; duel < options.duels; ++duel) {
+        progress(fmt::format("{} at a time, dynamic against {}, {} of {}", c, points[best].mode, duel + 1,
+                             options.duels));
+        for (bool mine : {duel % 2 == 0, duel % 2 != 0}) {
+          auto s = one_round(engines[mine ? m : best - begin].get(), work, d);
+          if (!s.ok()) return s.status();
+          (mine ? p.duel_rates : p.best_duel_rates).push_back(s->tokens_per_s);
+        }
+      }
+      PairedLoss loss = options.duels > 0 ? paired_loss(p.duel_rates, p.best_duel_rates)
+                                          : paired_loss(p.rates, points[best].rates);
       p.best = points[best].mode;
       p.against_best = loss.median_ratio;
       p.loss_bound = loss.loss_bound;

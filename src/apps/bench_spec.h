@@ -33,14 +33,19 @@ struct SpecPoint {
   SpecSample median;
   std::vector<double> rates;  // tokens/s of every round
   // Against `off`, and for dynamic against the best other mode: the median over rounds of the ratio of rates
-  // in one round, and the upper 95 % bound of the loss (1 - ratio) by bootstrap of rounds. 0 rounds: 0.
+  // in one round, and the upper 95 % bound of the loss (1 - ratio) by bootstrap of rounds. 0 rounds: 0. With
+  // duels, the latter two are of them alone.
   double against_off = 0, against_best = 0, loss_bound = 0;
   std::string best;  // the other mode with the highest median
+  std::vector<double> duel_rates, best_duel_rates;
 };
 
 struct SpecOptions {
   std::vector<int64_t> concurrency = {1, 4, 16, 64};
   int rounds = 9;
+  // Rounds of dynamic and the best other mode alone behind these, in turn: many short neighbours tell small
+  // losses from a machine that wanders.
+  int duels = 0;
 };
 // `make` gives the engine of a mode; it is kept for the whole run and idle while others run. `workload_of`
 // gives the work of a concurrency: the same for every mode and round.

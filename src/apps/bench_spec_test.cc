@@ -46,15 +46,18 @@ TEST(BenchSpec, RunsEveryModeInEveryRound) {
   SpecOptions o;
   o.concurrency = {1, 2};
   o.rounds = 3;
+  o.duels = 5;
   auto points = run_spec(spec_modes(2), o, make, work, {}, [&](const std::string&) { ++told; });
   ASSERT_TRUE(points.ok()) << points.status().to_string();
   EXPECT_EQ(made, 4);
-  EXPECT_EQ(told, 2 * 4 * 4);
+  EXPECT_EQ(told, 2 * (4 * 4 + 5));
   ASSERT_EQ(points->size(), 8u);
   for (const SpecPoint& p : *points) {
     EXPECT_EQ(p.rates.size(), 3u);
     EXPECT_GT(p.median.tokens_per_s, 0);
     EXPECT_EQ(p.best.empty(), p.mode != "dynamic");
+    EXPECT_EQ(p.duel_rates.size(), p.mode == "dynamic" ? 5u : 0u);
+    EXPECT_EQ(p.best_duel_rates.size(), p.duel_rates.size());
   }
 }
 

@@ -23,7 +23,7 @@ namespace {
 struct SpecCommand {
   std::string model, suites = "copy_edit,json_extraction,tool_call,recall,counting";
   std::vector<int64_t> concurrency = SpecOptions{}.concurrency;
-  int rounds = 9, threads = 0;
+  int rounds = 9, duels = 0, threads = 0;
   int64_t requests = 24;  // per concurrency, at least twice as many as run at a time
   double temperature = 0;
   bool json = false, quiet = false, table = false;
@@ -85,6 +85,10 @@ nlohmann::ordered_json spec_json(const std::vector<SpecPoint>& points) {
       j["best_other"] = p.best;
       j["against_best"] = p.against_best;
       j["loss_upper_95"] = p.loss_bound;
+      if (!p.duel_rates.empty()) {
+        j["duel_rates"] = p.duel_rates;
+        j["best_duel_rates"] = p.best_duel_rates;
+      }
     }
     list.push_back(std::move(j));
   }
@@ -102,6 +106,7 @@ int run_spec_command(const SpecCommand& c) {
   ThreadPool pool(c.threads > 0 ? c.threads : ThreadPool::usable_cpus());
   SpecOptions o;
   o.rounds = c.rounds;
+  o.duels = c.duels;
   o.concurrency = c.concurrency;
   int64_t most = *std::max_element(c.concurrency.begin(), c.concurrency.end());
   auto probe = skills_workload(c, *model, 1);
@@ -154,6 +159,9 @@ void add_bench_spec(Program& program) {
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
   cmd->add_option("--rounds", c->rounds, "Alternating runs of every mode; medians count")
       ->check(CLI::Range(1, 1000));
+  cmd->add_option("--duels", c->duels,
+                  "Runs of dynamic and the best other mode alone after that, in turn; the loss is theirs")
+      ->check(CLI::Range(0, 100000));
   cmd->add_option("--requests", c->requests, "Requests of a run, at least twice the concurrency")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   cmd->add_option("--suites", c->suites, "Suites whose prompts are sent");
