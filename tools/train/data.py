@@ -67,12 +67,29 @@ class Respelling:
         self.begins = [p[:1] == "\u0120" and p[1:].isascii() and p[1:].isalpha() for p in pieces]
         self.goes_on = [p.isascii() and p.isalpha() for p in pieces]
         self.space = encoder.ids(" ")
+        self.words = [i for i, b in enumerate(self.begins) if b]
+        self.marks = [encoder.ids(m) for m in ("\n", '"', "-", "_", "/", "(", ">", "<", ".", "'", "`", "[", ":\n", "=")]
 
     def other(self, word):
         if word not in self.cache:
             text = self.encoder.tok.decode(list(word))
             self.cache[word] = self.space + self.encoder.ids(text[1:])
         return self.cache[word]
+
+    def exercise(self, rng, room):
+        """(ids, weights): pieces of the vocabulary that begin with a space, and the same behind marks, where they are spelled
+        without; one time in three the other way round."""
+        plain, marked, mark = [], [], rng.choice(self.marks)
+        while len(plain) < 40:
+            word = rng.choice(self.words)
+            part = rng.choice(self.marks if rng.random() < 0.1 else [mark]) + self.other((word,))[len(self.space):]
+            if len(plain) + len(marked) + len(part) + 2 > room:
+                break
+            plain.append(word)
+            marked += part
+        first, second = (plain, marked) if rng.random() < 0.67 else (marked, plain)
+        ids, weights = [BOS_ID] + first + second, [0.0] * (len(first) + 1) + [1.0] * len(second)
+        return (ids + [PAD_ID], weights + [0.0]) if len(ids) % 2 else (ids, weights)
 
     def __call__(self, rng, ids, share):
         out, at = [], 0
@@ -131,7 +148,8 @@ class Stream:
     def repeat_row(self):
         ids, weights, start = [], [], []
         while self.length - len(ids) >= 10:
-            item = self.repeat_item(self.length - len(ids) - 1)
+            room = self.length - len(ids) - 1
+            item = self.respelling.exercise(self.rng, min(room, self.rng.randint(12, 160))) if self.rng.random() < 0.75 else self.repeat_item(room)
             start += [len(ids)] * len(item[0])
             ids, weights = ids + item[0], weights + item[1]
         gap = self.length - len(ids)
