@@ -67,13 +67,13 @@ void DirectoryStoreImpl::find_parts(FetchState* f) {
 namespace {
 
 // Reads that lie one after the other become one: a device gives more in fewer, larger pieces. But of a fetch
-// they are eight at least, so that it is read and checked at the same time, and each takes an eighth of the
-// memory at most, so that the device has several. A joined read that fails is asked again one by one, so that
-// a bad place costs only what lies there.
+// they are eight at least, so that it is read and checked at the same time, and each takes a 32nd of the
+// memory at most, so that the device has several in its share (reader.cc). A joined read that fails is asked
+// again one by one, so that a bad place costs only what lies there.
 std::vector<ReadOp> join_neighbours(std::vector<ReadOp> ops, Reader* reader, int64_t memory_bytes) {
   int64_t total = 0;
   for (const ReadOp& op : ops) total += op.bytes;
-  const int64_t most = std::min(total, memory_bytes) / 8;
+  const int64_t most = std::min(total, memory_bytes / 4) / 8;
   std::vector<ReadOp> out;
   for (size_t i = 0, end = 0; i < ops.size(); i = end) {
     int64_t bytes = 0;

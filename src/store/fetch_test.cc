@@ -245,7 +245,8 @@ class JoinedReads : public SplitFetch {
   static constexpr size_t kBlocks = 60;
   void SetUp() override {
     DirectoryOptions o = options();
-    o.segment_bytes = 4 << 20;  // all in one
+    o.segment_bytes = 4 << 20;      // all in one
+    o.read_memory_bytes = 4 << 20;  // several of them in a read
     o.reader = [this](const ReaderOptions& r) {
       return std::make_unique<FaultyReader>(Reader::make(r), &fault);
     };

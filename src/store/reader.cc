@@ -48,28 +48,20 @@ class Throttle {
   int64_t free_ns_ = 0;
 };
 
-// Pages of one region, taken in turn: the device does not write next where a helper has just read.
+// Pages of one region, always the first free ones: what a device writes and a helper reads at once stays in
+// a cache as long as few pages do it again and again.
 class Region {
  public:
   explicit Region(int64_t bytes) : memory_(make_buffer(bytes)) { free_[0] = memory_.bytes; }
   // Null when no run of pages is long enough now.
   uint8_t* take(int64_t bytes) {
     auto holds = [&](const auto& run) { return run.second >= bytes; };
-    auto from = free_.upper_bound(next_);
-    // The run in which the turn is.
-    if (from != free_.begin() && std::prev(from)->first + std::prev(from)->second >= next_ + bytes) {
-      auto run = std::prev(from);
-      int64_t left = run->first + run->second - next_;
-      run->second = next_ - run->first;
-      if (run->second == 0) free_.erase(run);
-      return cut(next_, left, bytes);
-    }
-    auto it = std::find_if(from, free_.end(), holds);
-    if (it == free_.end()) it = std::find_if(free_.begin(), free_.end(), holds);
+    auto it = std::find_if(free_.begin(), free_.end(), holds);
     if (it == free_.end()) return nullptr;
     auto [at, run_bytes] = *it;
     free_.erase(it);
-    return cut(at, run_bytes, bytes);
+    if (run_bytes > bytes) free_[at + bytes] = run_bytes - bytes;
+    return memory_.data.get() + at;
   }
   void give(uint8_t* p, int64_t bytes) {
     int64_t at = p - memory_.data.get();
@@ -90,15 +82,8 @@ class Region {
   const Buffer& memory() const { return memory_; }
 
  private:
-  uint8_t* cut(int64_t at, int64_t run_bytes, int64_t bytes) {
-    next_ = at + bytes;
-    if (run_bytes > bytes) free_[next_] = run_bytes - bytes;
-    return memory_.data.get() + at;
-  }
-
   Buffer memory_;
   std::map<int64_t, int64_t> free_;  // bytes by place
-  int64_t next_ = 0;                 // behind what was taken last
 };
 
 class ThreadReader final : public Reader {
@@ -240,11 +225,11 @@ class UringReader final : public Reader {
     io_uring_sqe_set_data(sqe, nullptr);
   }
 
-  // Half of the memory is the device's, so that what it reads next needs not wait for what is being handed
-  // out. With a limit, that counts too: reads shall not run ahead of the limit.
+  // The device gets an eighth of the memory, which keeps it busy and stays in the caches; the rest is for
+  // helpers that lag behind. With a limit, what they have counts too: reads shall not run ahead of the limit.
   bool has_room() const {
     return (throttle_.limits() ? in_flight_ : in_device_) < depth_ &&
-           (in_device_ == 0 || device_bytes_ < region_.memory().bytes / 2);
+           (in_device_ == 0 || device_bytes_ < region_.memory().bytes / 8);
   }
 
   // Puts as many reads into the ring as buffers and places allow. Those given up meanwhile end here.
