@@ -79,16 +79,21 @@ class Respelling:
     def exercise(self, rng, room):
         """(ids, weights): pieces of the vocabulary that begin with a space, and the same behind marks, where they are spelled
         without; one time in three the other way round."""
-        plain, marked, mark = [], [], rng.choice(self.marks)
+        plain, marked, spelled, mark = [], [], [], rng.choice(self.marks)
         while len(plain) < 40:
             word = rng.choice(self.words)
-            part = rng.choice(self.marks if rng.random() < 0.1 else [mark]) + self.other((word,))[len(self.space):]
-            if len(plain) + len(marked) + len(part) + 2 > room:
+            said = self.other((word,))[len(self.space):]
+            now = rng.choice(self.marks) if rng.random() < 0.1 else mark
+            if len(plain) + len(marked) + len(now) + len(said) + 2 > room:
                 break
             plain.append(word)
-            marked += part
-        first, second = (plain, marked) if rng.random() < 0.67 else (marked, plain)
-        ids, weights = [BOS_ID] + first + second, [0.0] * (len(first) + 1) + [1.0] * len(second)
+            marked += now + said
+            spelled += [0.1] * len(now) + [1.0] * len(said)      # which mark comes is chance
+        if rng.random() < 0.67:
+            ids, weights = plain + marked, [0.0] * len(plain) + spelled
+        else:
+            ids, weights = marked + plain, [0.0] * len(marked) + [1.0] * len(plain)
+        ids, weights = [BOS_ID] + ids, [0.0] + weights
         return (ids + [PAD_ID], weights + [0.0]) if len(ids) % 2 else (ids, weights)
 
     def __call__(self, rng, ids, share):
