@@ -68,7 +68,7 @@ class Respelling:
         self.goes_on = [p.isascii() and p.isalpha() for p in pieces]
         self.space = encoder.ids(" ")
         self.words = [i for i, b in enumerate(self.begins) if b]
-        self.marks = [encoder.ids(m) for m in ("\n", '"', "-", "_", "/", "(", ">", "<", ".", "'", "`", "[", ":\n", "=")]
+        self.marks = [encoder.ids(m) for m in ('"', '"', '"', '"', ">", ">", "\n", "(", "'", "-", "_", "=")]
 
     def other(self, word):
         if word not in self.cache:
@@ -76,14 +76,13 @@ class Respelling:
             self.cache[word] = self.space + self.encoder.ids(text[1:])
         return self.cache[word]
 
-    def exercise(self, rng, room):
-        """(ids, weights): pieces of the vocabulary that begin with a space, and the same behind marks, where they are spelled
+    def exercise(self, rng, room, most):
+        """(ids, weights): at most `most` pieces of the vocabulary that begin with a space, and the same behind marks, where they are spelled
         without; one time in three the other way round."""
-        plain, marked, spelled, mark = [], [], [], rng.choice(self.marks)
-        while len(plain) < 40:
+        plain, marked, spelled, now = [], [], [], rng.choice(self.marks)
+        while len(plain) < most:
             word = rng.choice(self.words)
             said = self.other((word,))[len(self.space):]
-            now = rng.choice(self.marks) if rng.random() < 0.1 else mark
             if len(plain) + len(marked) + len(now) + len(said) + 2 > room:
                 break
             plain.append(word)
@@ -154,7 +153,7 @@ class Stream:
         ids, weights, start = [], [], []
         while self.length - len(ids) >= 10:
             room = self.length - len(ids) - 1
-            item = self.respelling.exercise(self.rng, min(room, self.rng.randint(12, 160))) if self.rng.random() < 0.75 else self.repeat_item(room)
+            item = self.respelling.exercise(self.rng, room, self.rng.choice((1, 1, 1, 2, 2, 3, 4, 6))) if self.rng.random() < 0.9 else self.repeat_item(room)
             start += [len(ids)] * len(item[0])
             ids, weights = ids + item[0], weights + item[1]
         gap = self.length - len(ids)

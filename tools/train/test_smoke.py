@@ -126,7 +126,7 @@ def test_respelling_keeps_the_text():
     assert other != ids and encoder.tok.decode(other) == text and encoder.ids(" ")[0] in other
     rng, respelling = random.Random(3), data.Respelling(encoder)
     for room in (11, 40, 160, 400):
-        ids, weights = respelling.exercise(rng, room)
+        ids, weights = respelling.exercise(rng, room, 40)
         assert len(ids) == len(weights) <= room + 1 and len(ids) % 2 == 0
         said = [[t for t, w in zip(ids, weights) if (w > 0) == second and t > 2] for second in (False, True)]
         plain = [[w for w in "".join(c if c.isalpha() else " " for c in encoder.tok.decode(part)).split()] for part in said]
