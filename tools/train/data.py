@@ -77,15 +77,20 @@ class Respelling:
         return self.cache[word]
 
     def exercise(self, rng, room, most):
-        """(ids, weights): at most `most` pieces of the vocabulary that begin with a space, and the same behind marks, where they are spelled
-        without; one time in three the other way round."""
+        """(ids, weights): at most `most` pieces of the vocabulary that begin with a space, among them words of the training side, and
+        the same behind marks, where they are spelled without; one time in three the other way round."""
         plain, marked, spelled, now = [], [], [], rng.choice(self.marks)
-        while len(plain) < most:
-            word = rng.choice(self.words)
-            said = self.other((word,))[len(self.space):]
-            if len(plain) + len(marked) + len(now) + len(said) + 2 > room:
+        w = words.Words(rng, False)
+        for _ in range(most):
+            if rng.random() < 0.65:
+                word = [rng.choice(self.words)]
+                said = self.other(tuple(word))[len(self.space):]
+            else:
+                text = rng.choice((w.pseudo, w.word, lambda: w.name().lower() + "." + w.pick(w.surnames).lower()))()
+                word, said = self.encoder.ids(" " + text), self.encoder.ids(text)
+            if len(plain) + len(word) + len(marked) + len(now) + len(said) + 2 > room:
                 break
-            plain.append(word)
+            plain += word
             marked += now + said
             spelled += [0.1] * len(now) + [1.0] * len(said)      # which mark comes is chance
         if rng.random() < 0.67:

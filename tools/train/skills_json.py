@@ -112,13 +112,18 @@ def carriers(w):
     return {} if w.held else {"verb": w.pick(w.verbs) + w.pick(("", "s", "ed", "ing")), "noun": w.pick(w.nouns)}
 
 
+def opened(w, text):
+    """Mostly begins like a sentence on the training side: not every capital is a name's."""
+    return text if w.held or w.rng.random() < 0.2 else text[0].upper() + text[1:]
+
+
 def extraction(w):
     if not w.held and w.rng.random() < 0.35:
         fields, values, text = invented_record(w)
     else:
         fields, sentences = DOMAINS[w.pick(list(DOMAINS))]
         values = {k: make(w) for k, (_, make) in fields.items()}
-        text = w.template(sentences).format(**carriers(w), **{k: shown(v) for k, v in values.items()})
+        text = opened(w, w.template(sentences).format(**carriers(w), **{k: shown(v) for k, v in values.items()}))
     keys = list(fields)
     w.rng.shuffle(keys)
     keys = keys[:w.rng.randint(1 if len(keys) < 3 else 2, len(keys))]
@@ -228,7 +233,7 @@ def tool_call(w):
         _, properties, makers, requests, result, answer = library[name]
         arguments = {k: makers[k](w) for k in properties}
         wording = requests if isinstance(requests, str) else w.ask(requests)      # an invented tool brings its request along
-        text = wording.format(**carriers(w), **{k: shown(v) for k, v in arguments.items()})
+        text = opened(w, wording.format(**carriers(w), **{k: shown(v) for k, v in arguments.items()}))
         messages.append({"role": "user", "content": text})
         messages.append({"role": "assistant", "content": "", "calls": [(name, arguments)], "reasoning": f"I need the tool {name}."})
         if w.rng.random() < 0.5 and turn == 0:
