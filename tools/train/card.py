@@ -38,7 +38,7 @@ def card(args):
     ends = [r for r in log if r.get("event") == "evaluation"]
     with open(args.history, encoding="utf-8") as f:
         history = json.load(f)
-    tokens, minutes, stage = sum(h["tokens"] for h in history), sum(h["minutes"] for h in history), history[-1]["stage"]
+    tokens, minutes = sum(h["tokens"] for h in history), sum(h["minutes"] for h in history)
     length = max(max([h["settings"]["length"]] + [x[0] for x in h["settings"].get("long", ())]) for h in history)
     count = parameters(cfg)
     out = [f"""# deepinfer-tiny
@@ -46,7 +46,7 @@ def card(args):
 A small language model of exactly the DeepSeek-V4.1 architecture, trained from scratch for this project so that the program can be
 tried and measured without the released weights. It knows very little; do not use it for anything that matters.
 
-**State: stage {stage} of 4, {tokens / 1e6:.2f} million tokens. {'Training has only begun: expect wrong answers in every skill.' if stage < 4 else ''}**
+**State: {tokens / 1e6:.1f} million tokens of training. What it gets wrong is in the tables below.**
 
 | | |
 |---|---|
@@ -55,7 +55,7 @@ tried and measured without the released weights. It knows very little; do not us
 | compressed attention | ratios {cfg.ratios[:cfg.layers]}, KV sources {cfg.kv_sources}, index sources {cfg.index_sources} (top {cfg.index_topk}), candidate pool {cfg.candidate_blocks} blocks of {cfg.candidate_block} |
 | experts | {cfg.experts} of width {cfg.inter}, {cfg.expert_topk} per token, one shared |
 | Engram | layers {cfg.engram_layers}, {cfg.ngram - 1} n-gram sizes, {cfg.engram_heads} heads of {cfg.engram_dim}, rows {cfg.engram_rows()} |
-| context | {cfg.max_positions} positions, YaRN from {cfg.yarn_original}; trained on rows of at most {length} tokens so far |
+| context | {cfg.max_positions} positions, YaRN from {cfg.yarn_original}; trained on rows of at most {length} tokens |
 | formats | FP8 E4M3 in 32x32 tiles, MXFP4 experts, E8M0 scales, FP8 Engram rows; trained in these formats, caches quantised too |
 | vocabulary | {cfg.vocab}, byte-level BPE, every digit one token, special tokens of V4.1 |
 | training | {tokens:,} tokens, {minutes:.0f} minutes on two shared CPU cores |

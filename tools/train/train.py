@@ -35,17 +35,16 @@ from tokenizer import token_map  # noqa: E402
 
 STRENGTH, SAY = 3.0, 1.0      # of planted matching heads: how sharply they look, how loudly they speak
 MODEL_DIR = os.path.join(ROOT, "models", "deepinfer-tiny")
+MIX = {"arithmetic": 0.24, "copy_edit": 0.26, "counting": 0.04, "sorting": 0.04, "json_extraction": 0.2, "tool_call": 0.05, "recall": 0.07, "story": 0.01,
+       "world": 0.02, "chat": 0.01, "needle": 0.05}
 STAGES = {
     # length: tokens of a row; decoder: rows of it the decoder runs on; rows: per step; share_text: rows of corpus text; lr of the matrices; indexer: learn it in this stage;
-    # repeat: share of rows with repeated random tokens; mix: shares of the skills' items;
+    # repeat: share of rows with exercises in the vocabulary; mix: shares of the skills' items;
     # long: [length, rows, decoder, share of steps] of steps whose rows hold one long document each;
     # select: attend only what the indexers pick; decay: share of the stage in which the rate falls to `final`.
-    1: dict(minutes=115, length=512, rows=4, share_text=0.06, repeat=0.25, lr=2e-3, warmup=60, decay=0.0, final=1.0, decoder=256,
-            mix={"arithmetic": 0.2, "copy_edit": 0.34, "counting": 0.05, "sorting": 0.05, "json_extraction": 0.15, "tool_call": 0.03,
-                 "recall": 0.1, "story": 0.02, "world": 0.03, "chat": 0.02, "needle": 0.03}),
-    2: dict(minutes=115, length=512, rows=8, share_text=0.2, repeat=0.05, lr=2e-3, warmup=50, decay=0.2, final=0.3, decoder=256),
-    3: dict(minutes=115, length=2048, rows=4, share_text=0.25, lr=1.5e-3, warmup=50, decay=0.2, final=0.3, select=True, decoder=1024),
-    4: dict(minutes=115, length=8192, rows=2, share_text=0.2, lr=1e-3, warmup=50, decay=0.5, final=0.1, select=True, decoder=1024),
+    1: dict(minutes=115, length=512, rows=8, share_text=0.2, repeat=0.1, lr=2.5e-3, warmup=60, decay=0.0, final=1.0, decoder=256, mix=MIX),
+    2: dict(minutes=115, length=512, rows=8, share_text=0.2, repeat=0.1, lr=2.5e-3, warmup=60, decay=1.0, final=0.03, decoder=256, mix=MIX,
+            long=[[2048, 2, 512, 0.08], [8704, 2, 512, 0.04]]),
 }
 
 
