@@ -265,9 +265,9 @@ def targets(tokens, weights, start):
 assert BOS and EOS
 
 
-def decoder_rows(rng, weights, start, size, light=0.15):
+def decoder_rows(rng, weights, start, size, light=0.15, before=(0, 8, 32, 140)):
     """Which rows of a packed batch the decoder runs on: for every document a suffix that holds its weighted answers, preceded
-    by a random number of prompt rows (the truncated window of a bounded prefill). Returns (index, first), both [B, size]; rows
+    by a random number of prompt rows, one of `before` (the truncated window of a bounded prefill). Returns (index, first), both [B, size]; rows
     that do not fit are dropped, spare places repeat row 0 as a document of its own."""
     index, first = [], []
     for w, s in zip(weights.tolist(), start.tolist()):
@@ -291,7 +291,7 @@ def decoder_rows(rng, weights, start, size, light=0.15):
                 kept.append([d[1] - room, d[1], d[2]])
                 room = 0
         for d in kept:
-            more = min(room, d[0] - d[2], rng.choice((0, 8, 32, 140)))
+            more = min(room, d[0] - d[2], rng.choice(before))
             d[0] -= more
             room -= more
         row, begin = [], []

@@ -28,15 +28,19 @@ import tensors  # noqa: E402
 import train as main_lib  # noqa: E402
 
 
+ROWS = 384      # of 512 that the decoder runs on
+
+
 def block_of(rows, b, j, n):
     """Rows j + 1 .. j + n of the anchors, [A, n, ...]; behind the end of the batch its last row."""
     return rows[b[:, None], (j[:, None] + 1 + torch.arange(n)).clamp(max=rows.shape[1] - 1)]
 
 
 def draw(stream, rows, size, rng):
-    """One packed batch and the rows of it that the decoder runs on."""
+    """One packed batch and the rows of it that the decoder runs on: as when serving, the stages see a window's worth of the prompt,
+    which is where answers copy from."""
     tokens, weights, start = stream.batch(rows)
-    return tokens, weights, start, *data_lib.decoder_rows(rng, weights, start, size)
+    return tokens, weights, start, *data_lib.decoder_rows(rng, weights, start, size, before=(140,))
 
 
 def gather(fast, drawn, generator, per_row):
@@ -78,7 +82,7 @@ def loss_of(fast, parts):
 
 
 @torch.no_grad()
-def evaluate(fast, encoder, corpus, seed, share_text, batches=8, size=256):
+def evaluate(fast, encoder, corpus, seed, share_text, batches=8, size=ROWS):
     """Teacher-forced acceptance against the true continuation, and calibration of greedy drafts against the backbone's argmax."""
     import draft
     stream = data_lib.Stream(encoder, corpus, seed, 512, share_text, held=True)
@@ -166,7 +170,7 @@ def main():
     while (time.time() - t0 < args.minutes * 60) and not (args.steps and step >= args.steps):
         progress = max((time.time() - t0) / (args.minutes * 60), step / args.steps if args.steps else 0)
         r = min(1.0, (step + 1) / 30) * min(1.0, 2.5 * (1 - progress) + 0.05)
-        drawn = draw(stream, args.rows, 256, rng)
+        drawn = draw(stream, args.rows, ROWS, rng)
         results = [r for r in pool.map(lambda k: work(k, drawn), range(args.threads)) if r]
         if not results:
             continue
