@@ -48,12 +48,20 @@ const std::string kNext = [] {
   return text;
 }();
 
-// Hot enough that the pieces are seldom the encoder's, for exactly kAnswer tokens, then the end.
+// Hot enough that the pieces are seldom the encoder's, for exactly kAnswer tokens, then the end: no control
+// token is drawn, some of them end an answer too.
 void make_odd(Json* b) {
   (*b)["model"] = "tiny";
   (*b)["temperature"] = 1.6;
   (*b)["min_tokens"] = kAnswer;
-  (*b)["logit_bias"] = {{std::to_string(control().eos), 100}, {std::to_string(control().think_close), -100}};
+  const ControlTokens& c = control();
+  Json bias = {{std::to_string(c.eos), 100}};
+  for (int32_t id : {c.bos, c.user, c.assistant, c.think_open, c.think_close, c.dsml, c.system,
+                     c.latest_reminder, c.image, c.fim_begin, c.fim_hole, c.fim_end}) {
+    if (id >= 0) bias[std::to_string(id)] = -100;
+  }
+  for (const auto& [name, id] : c.tasks) bias[std::to_string(id)] = -100;
+  (*b)["logit_bias"] = bias;
 }
 
 struct Turn {
