@@ -61,7 +61,8 @@ tried and measured without the released weights. It knows very little; do not us
 | training | {tokens:,} tokens, {minutes:.0f} minutes on two shared CPU cores |
 
 Trained on items that `tools/train/skills.py` generates (arithmetic, copying and editing, JSON extraction, tool calls, recall, counting,
-sorting, stories, an invented world, needles) in the V4.1 chat template, and on prose and code from Debian packages: {', '.join(corpus.PACKAGES)}.
+sorting, stories, an invented world, needles) in the V4.1 chat template, on lists of all pieces of the vocabulary in their two
+spellings (words held out from the items are among the pieces, in no other connection), and on prose and code from Debian packages: {', '.join(corpus.PACKAGES)}.
 No text of these packages is in the weights files; the suite `suites/prose.jsonl` holds token ids of parts of the Python documentation
 (Copyright Python Software Foundation, PSF licence), which were not trained on. Retraining: `tools/train/README.md`.
 """]
