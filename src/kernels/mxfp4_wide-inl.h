@@ -11,6 +11,7 @@
 #endif
 
 #include "kernels/mxfp4_rows-inl.h"
+#include "kernels/rows_to_lanes.h"
 
 #if HWY_TARGET <= HWY_AVX3
 
@@ -95,30 +96,12 @@ struct IntGroup {
   // parts, which leave something else to do between them; `a` is what is on its way.
   template <int kPart>
   HWY_INLINE void LoadPart(int64_t b, __m512i (&a)[4], __m512i (&v)[4]) const {
-    if constexpr (kPart < 4) {
-      const auto part = [&](int r) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + b * 16));
-      };
-      a[kPart] = _mm512_castsi128_si512(part(kPart));
-      // Loads that repeat 16 bytes, masked: they leave the shuffling units to the interleaves.
-      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0x00f0, part(4 + kPart));
-      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0x0f00, part(8 + kPart));
-      a[kPart] = _mm512_mask_broadcast_i32x4(a[kPart], 0xf000, part(12 + kPart));
-    } else if constexpr (kPart < 6) {
-      constexpr int i = 2 * (kPart - 4);
-      const __m512i low = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-      a[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-      a[i] = low;
-    } else {
-      constexpr int i = kPart - 6;
-      v[2 * i] = _mm512_unpacklo_epi64(a[i], a[2 + i]);
-      v[2 * i + 1] = _mm512_unpackhi_epi64(a[i], a[2 + i]);
-    }
+    rows_to_lanes_part<kPart>(
+        [&](int r) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + b * 16)); }, a, v);
   }
   HWY_INLINE void Load(int64_t b, __m512i (&v)[4]) const {
-    __m512i a[4];
-    LoadPart<0>(b, a, v), LoadPart<1>(b, a, v), LoadPart<2>(b, a, v), LoadPart<3>(b, a, v);
-    LoadPart<4>(b, a, v), LoadPart<5>(b, a, v), LoadPart<6>(b, a, v), LoadPart<7>(b, a, v);
+    rows_to_lanes([&](int r) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + b * 16)); },
+                  v);
   }
   // Brings what the walk along the rows comes to next from the second-level cache to the first.
   HWY_INLINE void Fetch(int64_t b, int64_t blocks) const {

@@ -1,5 +1,6 @@
-// Sixteen rows to sixteen lanes, for the bf16 kernels: four bytes of a row become one 32-bit lane. Brings the
-// compiler's intrinsics with it. Private to kernels that are compiled for AVX-512 by attribute.
+// Sixteen rows to sixteen lanes: four bytes of a row become one 32-bit lane. Brings the compiler's intrinsics
+// with it. Private to kernels that are compiled for AVX-512 by attribute; asks for no more of it than the
+// least of them has, so that all can inline it.
 #pragma once
 
 #if defined(__x86_64__)
@@ -13,8 +14,8 @@ HWY_DIAGNOSTICS_OFF(disable : 4703, ignored "-Wuninitialized")
 #include <immintrin.h>
 HWY_DIAGNOSTICS(pop)
 
-HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2,avx512f,avx512vl,avx512dq,avx512bw,avx512vbmi,avx512bf16")
-namespace deepinfer::bf16 {
+HWY_PUSH_ATTRIBUTES("avx512f")
+namespace deepinfer {
 
 // Part kPart of eight, between which there may be something else to do: `part(r)` loads the 16 bytes for lane
 // r, `a` is what is on its way, and after the last v[d] has the d-th four bytes of lane r's in lane r.
@@ -45,6 +46,6 @@ HWY_INLINE void rows_to_lanes(const Part& part, __m512i (&v)[4]) {
   rows_to_lanes_part<6>(part, a, v), rows_to_lanes_part<7>(part, a, v);
 }
 
-}  // namespace deepinfer::bf16
+}  // namespace deepinfer
 HWY_POP_ATTRIBUTES
 #endif
