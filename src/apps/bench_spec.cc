@@ -111,7 +111,9 @@ Result<std::vector<SpecPoint>> run_spec(
     }
     size_t begin = points.size();
     for (size_t m = 0; m < modes.size(); ++m) {
-      SpecPoint p{c, modes[m].name, {}, {}, 0, 0, 0, {}, {}, {}};
+      SpecPoint p;
+      p.concurrency = c;
+      p.mode = modes[m].name;
       auto middle = [&](double SpecSample::* what) {
         std::vector<double> v;
         for (const SpecSample& s : samples[m]) v.push_back(s.*what);

@@ -1,10 +1,8 @@
 // Holds the engine to the scores that the PyTorch reference reached with the shipped weights: within one
-// point per skill on the same items, or one item of suites with fewer than a hundred. Skipped until a
-// checkpoint with reference scores ships.
+// point per skill on the same items. Skipped until a checkpoint with reference scores ships.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -42,8 +40,7 @@ TEST(EvalReference, EngineScoresWithinOnePoint) {
     ASSERT_EQ(static_cast<int64_t>(suite->items.size()), expected.at("items").get<int64_t>()) << name;
     const auto result = run_suite(&runner, *suite, kReferenceKeep, 0, nullptr);
     ASSERT_TRUE(result.ok()) << result.status().to_string();
-    const double one_item = 1.0 / static_cast<double>(suite->items.size());
-    EXPECT_LE(std::abs(result->score() - expected.at("score").get<double>()), std::max(0.01, one_item) + 1e-9)
+    EXPECT_LE(std::abs(result->score() - expected.at("score").get<double>()), 0.01)
         << name << ": engine " << result->score();
     fmt::print("{}: engine {:.4f}, reference {:.4f}, {} items\n", name, result->score(),
                expected.at("score").get<double>(), suite->items.size());

@@ -123,7 +123,7 @@ def extraction(w):
     else:
         fields, sentences = DOMAINS[w.pick(list(DOMAINS))]
         values = {k: make(w) for k, (_, make) in fields.items()}
-        text = opened(w, w.template(sentences).format(**carriers(w), **{k: shown(v) for k, v in values.items()}))
+        text = opened(w, w.template(sentences).format(**{**carriers(w), **{k: shown(v) for k, v in values.items()}}))
     keys = list(fields)
     w.rng.shuffle(keys)
     keys = keys[:w.rng.randint(1 if len(keys) < 3 else 2, len(keys))]
@@ -233,7 +233,7 @@ def tool_call(w):
         _, properties, makers, requests, result, answer = library[name]
         arguments = {k: makers[k](w) for k in properties}
         wording = requests if isinstance(requests, str) else w.ask(requests)      # an invented tool brings its request along
-        text = opened(w, wording.format(**carriers(w), **{k: shown(v) for k, v in arguments.items()}))
+        text = opened(w, wording.format(**{**carriers(w), **{k: shown(v) for k, v in arguments.items()}}))
         messages.append({"role": "user", "content": text})
         messages.append({"role": "assistant", "content": "", "calls": [(name, arguments)], "reasoning": f"I need the tool {name}."})
         if w.rng.random() < 0.5 and turn == 0:
