@@ -69,6 +69,8 @@ class Respelling:
         self.space = encoder.ids(" ")
         self.words = [i for i, b in enumerate(self.begins) if b]
         self.marks = [encoder.ids(m) for m in ('"', '"', '"', '"', ">", ">", "\n", "(", "'", "-", "_", "=")]
+        self.forward = [encoder.ids(m) for m in ("=", "</think>", "\n>", " again:\n")]
+        self.backward = [encoder.ids(m) for m in ("~", "<</think>", "\n<", " backwards:\n")]
 
     def other(self, word):
         if word not in self.cache:
@@ -76,27 +78,42 @@ class Respelling:
             self.cache[word] = self.space + self.encoder.ids(text[1:])
         return self.cache[word]
 
+    def any_word(self, rng, w):
+        """(ids behind a space, ids without one): a piece of the vocabulary that begins with a space, or a word of the training side."""
+        if rng.random() < 0.65:
+            word = [rng.choice(self.words)]
+            return word, self.other(tuple(word))[len(self.space):]
+        text = rng.choice((w.pseudo, w.word, lambda: w.name().lower() + "." + w.pick(w.surnames).lower()))()
+        return self.encoder.ids(" " + text), self.encoder.ids(text)
+
     def exercise(self, rng, room, most):
-        """(ids, weights): at most `most` pieces of the vocabulary that begin with a space, among them words of the training side, and
-        the same behind marks, where they are spelled without; one time in three the other way round."""
-        plain, marked, spelled, now = [], [], [], rng.choice(self.marks)
-        w = words.Words(rng, False)
-        for _ in range(most):
-            if rng.random() < 0.65:
-                word = [rng.choice(self.words)]
-                said = self.other(tuple(word))[len(self.space):]
-            else:
-                text = rng.choice((w.pseudo, w.word, lambda: w.name().lower() + "." + w.pick(w.surnames).lower()))()
-                word, said = self.encoder.ids(" " + text), self.encoder.ids(text)
-            if len(plain) + len(word) + len(marked) + len(now) + len(said) + 2 > room:
+        """(ids, weights) of words said again. Half are at most `most` words and the same behind marks, where they are spelled without a
+        space; one time in three the other way round. The others are a line of up to 2 * `most`, as answers have it: only its first
+        word is without a space; one time in three, behind marks of their own, from last to first."""
+        w, now, line = words.Words(rng, False), rng.choice(self.marks), rng.random() < 0.5
+        pairs, size = [], 4
+        for _ in range(rng.randint(1, 2 * most) if line else most):
+            word, said = self.any_word(rng, w)
+            size += 2 * max(len(word), len(said)) + len(now)
+            if size > room:
                 break
-            plain += word
-            marked += now + said
-            spelled += [0.1] * len(now) + [1.0] * len(said)      # which mark comes is chance
-        if rng.random() < 0.67:
-            ids, weights = plain + marked, [0.0] * len(plain) + spelled
+            pairs.append((word, said))
+        if line:
+            def row(order, first):
+                return [i for n, (word, said) in enumerate(order) for i in (said if n == 0 and first else word)]
+            back = rng.random() < 0.33
+            mark = rng.choice(self.backward if back else self.forward)
+            told = rng.choice(self.marks)[-1:] + row(pairs, True) if rng.random() < 0.3 else row(pairs, False)
+            again = row(pairs[::-1] if back else pairs, True)
+            ids, weights = told + mark + again, [0.0] * (len(told) + len(mark)) + [1.0] * len(again)
         else:
-            ids, weights = marked + plain, [0.0] * len(marked) + [1.0] * len(plain)
+            plain = [i for word, _ in pairs for i in word]
+            marked = [i for _, said in pairs for i in now + said]
+            if rng.random() < 0.67:
+                spelled = [x for _, said in pairs for x in [0.1] * len(now) + [1.0] * len(said)]      # which mark comes is chance
+                ids, weights = plain + marked, [0.0] * len(plain) + spelled
+            else:
+                ids, weights = marked + plain, [0.0] * len(marked) + [1.0] * len(plain)
         ids, weights = [BOS_ID] + ids, [0.0] + weights
         return (ids + [PAD_ID], weights + [0.0]) if len(ids) % 2 else (ids, weights)
 

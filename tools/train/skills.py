@@ -99,7 +99,7 @@ def arithmetic(w):
         a, b = b, a
     steps = (add_steps if kind == "add" else sub_steps)(a, b) if thinking else None
     answer = a + b if kind == "add" else a - b
-    if w.rng.random() < 0.2 and answer >= 0:
+    if w.rng.random() < (0.2 if w.held else 0.35) and answer >= 0:
         stories = ADD_STORY if kind == "add" else SUB_STORY
         text = w.ask(stories).format(n=w.name(), m=w.name(), a=a, b=b, o=w.pick(w.nouns))
         return one_turn("arithmetic", text, answer, steps)
@@ -152,7 +152,8 @@ def copy_edit(w):
     wide = not w.held and w.rng.random() < 0.2
     words = text_of(w, length(w, 2, 16) if wide else length(w, 3, 12))
     text = " ".join(words)
-    kind = w.rng.choice(("copy", "copy", "replace", "replace", "delete", "reverse", "append", "prepend", "commas", "first", "last"))
+    kinds = ("copy", "copy", "replace", "replace", "delete", "reverse", "append", "prepend", "commas", "first", "last")
+    kind = w.rng.choice(kinds if w.held else kinds + ("reverse", "prepend"))
     x = w.pick(words)
     y = next(z for z in iter(w.word, None) if z not in words)
     end = "." if kind == "copy" and w.rng.random() < 0.3 else ""

@@ -2,6 +2,7 @@
 
 Both are copying tasks with a fixed outer form; names, values and phrasings are held out as described in skills.py.
 """
+import phrasings
 from template import pj
 from words import CITIES, COLORS, MONTHS, WEEKDAYS
 
@@ -112,6 +113,35 @@ def carriers(w):
     return {} if w.held else {"verb": w.pick(w.verbs) + w.pick(("", "s", "ed", "ing")), "noun": w.pick(w.nouns)}
 
 
+# What stands before a value, with which words for it; a field that is not here stands with any or none.
+CUES = {"price": ["{price} euros", "price {price}", "{price} euros each", "at {price}"], "pages": ["{pages} pages", "with {pages} pages", "pages {pages}"],
+        "weight": ["{weight} grams", "weight {weight}", "{weight} g"], "broken": ["broken {broken}", "broken: {broken}"], "direct": ["direct {direct}", "direct: {direct}"],
+        "from": ["from {from}"], "to": ["to {to}"], "room": ["room {room}", "in room {room}", "to room {room}"], "age": ["{age}", "({age})", "aged {age}", "age {age}"],
+        "passengers": ["{passengers}", "{passengers} seats", "{passengers} people"]}
+BEFORE = "to in on at for from with of by near and or about until".split()
+
+
+def scattered(w, fields, sentences):
+    """A phrasing made of the fields in any order with any verbs and nouns between them: training side only. None is a held-out one."""
+    r = w.rng
+    banned = {phrasings.plain(h) for h in phrasings.sides(sentences)[1]}
+    while True:
+        names, out = list(fields), []
+        r.shuffle(names)
+        for n, name in enumerate(names):
+            part = r.choice(CUES.get(name, ["{" + name + "}"]))
+            verb = w.pick(w.verbs).lower() + w.pick(("", "s", "ed", "ing"))
+            noun = w.pick(w.nouns).lower()
+            x = r.random()
+            lead = "" if x < (0.45 if n == 0 else 0.25) else verb + " " if x < 0.5 else f"{verb} {r.choice(BEFORE)} " if x < 0.65 else f"{verb} the " if x < 0.72 else \
+                f"the {noun} " if x < 0.77 else f"{noun} " if x < 0.85 else f"{r.choice(BEFORE)} the " if x < 0.88 else f"{r.choice(BEFORE)} "
+            out.append(lead + part + (" " + r.choice((verb, noun)) if r.random() < 0.12 else "") + (r.choice((",", ",", ".", ";", " |", ":")) if r.random() < 0.15 else ""))
+        text = " ".join(out).rstrip(",;|: ")
+        text = text if text.endswith(".") or r.random() < 0.1 else text + "."
+        if phrasings.plain(text) not in banned:
+            return text
+
+
 def opened(w, text):
     """Mostly begins like a sentence on the training side: not every capital is a name's."""
     return text if w.held or w.rng.random() < 0.2 else text[0].upper() + text[1:]
@@ -123,7 +153,8 @@ def extraction(w):
     else:
         fields, sentences = DOMAINS[w.pick(list(DOMAINS))]
         values = {k: make(w) for k, (_, make) in fields.items()}
-        text = opened(w, w.template(sentences).format(**{**carriers(w), **{k: shown(v) for k, v in values.items()}}))
+        pattern = w.template(sentences) if w.held or w.rng.random() < 0.6 else scattered(w, fields, sentences)
+        text = opened(w, pattern.format(**{**carriers(w), **{k: shown(v) for k, v in values.items()}}))
     keys = list(fields)
     w.rng.shuffle(keys)
     keys = keys[:w.rng.randint(1 if len(keys) < 3 else 2, len(keys))]
