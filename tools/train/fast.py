@@ -21,11 +21,25 @@ def load_ops(build=None):
     from torch.utils.cpp_extension import load
     build = build or os.path.join(HERE, "..", "..", "build", "train", "ops")
     os.makedirs(build, exist_ok=True)
-    return load("deepinfer_train_ops", [os.path.join(HERE, f) for f in ("ops.cc", "ops_blocks.cc")], build_directory=build, verbose=False,
+    return load("deepinfer_train_ops", [os.path.join(HERE, f) for f in ("ops.cc", "ops_blocks.cc", "ops_products.cc")], build_directory=build, verbose=False,
                 extra_cflags=["-O3", "-march=native", "-ffast-math", "-fno-reciprocal-math", "-fopenmp", "-std=c++20"], extra_ldflags=["-lm", "-lmvec"])
 
 
 ops = load_ops()
+
+
+def choose_products(least=1.15):
+    """Whether bf16 products are computed in fp32 from now on: measured, because processors differ by a factor of four."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    gain = ops.gain_of_widening()
+    torch.set_num_threads(threads)
+    if gain > least:
+        ops.widen_products()
+    return gain > least
+
+
+WIDE = choose_products()
 BF = torch.bfloat16
 TILE = 64      # queries of one attention tile
 NONE, FP8_32, FP4_16, FP4_32 = 0, 1, 2, 3

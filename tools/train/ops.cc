@@ -495,4 +495,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("engram_bwd", &engram_bwd, released);
   m.def("attn_fwd", &attn_fwd, released);
   m.def("attn_bwd", &attn_bwd, released);
+  m.def("widen_products", &widen_products);
+  m.def("gain_of_widening", &gain_of_widening);
 }

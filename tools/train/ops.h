@@ -71,3 +71,5 @@ std::vector<Tensor> attn_fwd(Tensor q, Tensor kw, Tensor km, Tensor sink, Tensor
                              c10::optional<Tensor> sel, int64_t chunk);
 std::vector<Tensor> attn_bwd(Tensor q, Tensor kw, Tensor km, Tensor sink, Tensor wlo, Tensor elo, Tensor ehi,
                              c10::optional<Tensor> sel, int64_t chunk, Tensor o, Tensor lse, Tensor go);
+void widen_products();
+double gain_of_widening();
