@@ -34,14 +34,16 @@ Result<SpecSample> one_round(Engine* engine, const Workload& work, const DriveOp
   if (!r.ok()) return r.status();
   if (r->stopped) return error(Code::kCancelled, "stopped by a signal");
   SpecSample s;
-  double tokens = 0, requests = 0, stops = 0;
+  double tokens = 0, requests = 0, later = 0, later_ns = 0;
   for (const RequestRecord& q : r->requests) {
     if (!q.well()) return error(Code::kUnavailable, "a request of the bench failed: {}", q.message);
     tokens += static_cast<double>(q.output_tokens);
     requests += 1;
-    stops += q.finish == Finish::kStop ? 1 : 0;
+    later += static_cast<double>(q.output_tokens - 1);
+    later_ns += static_cast<double>(q.times.finished_ns - q.times.first_token_ns);
   }
   s.tokens_per_s = tokens * 1e9 / static_cast<double>(std::max<int64_t>(1, r->end_ns - r->begin_ns));
+  if (later_ns > 0) s.decode_per_s = later * 1e9 / later_ns;
   double verified = static_cast<double>(r->after.verified_tokens - r->before.verified_tokens);
   double accepted = static_cast<double>(r->after.accepted_tokens - r->before.accepted_tokens);
   // Every decode step of a request gives its own token besides what was accepted; the first token is the
@@ -58,6 +60,12 @@ Result<SpecSample> one_round(Engine* engine, const Workload& work, const DriveOp
     s.sample_ms = static_cast<double>(r->after.sample_ns - r->before.sample_ns) / 1e6 / ran;
   }
   return s;
+}
+
+std::vector<double> decode_rates(const std::vector<SpecSample>& samples) {
+  std::vector<double> v;
+  for (const SpecSample& s : samples) v.push_back(s.decode_per_s);
+  return v;
 }
 
 }  // namespace
@@ -120,15 +128,16 @@ Result<std::vector<SpecPoint>> run_spec(
         return median(std::move(v));
       };
       for (const SpecSample& s : samples[m]) p.rates.push_back(s.tokens_per_s);
-      for (auto what :
-           {&SpecSample::tokens_per_s, &SpecSample::verified_per_step, &SpecSample::accepted_per_step,
-            &SpecSample::forward_ms, &SpecSample::draft_ms, &SpecSample::sample_ms})
+      for (auto what : {&SpecSample::tokens_per_s, &SpecSample::decode_per_s, &SpecSample::verified_per_step,
+                        &SpecSample::accepted_per_step, &SpecSample::forward_ms, &SpecSample::draft_ms,
+                        &SpecSample::sample_ms})
         p.median.*what = middle(what);
       points.push_back(std::move(p));
     }
     for (size_t m = 0; m < modes.size(); ++m) {
       SpecPoint& p = points[begin + m];
       p.against_off = paired_loss(p.rates, points[begin].rates).median_ratio;
+      p.decode_against_off = paired_loss(decode_rates(samples[m]), decode_rates(samples[0])).median_ratio;
       if (p.mode != "dynamic") continue;
       size_t best = begin;
       for (size_t k = begin; k < begin + modes.size(); ++k) {

@@ -22,7 +22,10 @@ struct SpecMode {
 std::vector<SpecMode> spec_modes(int drafts);
 
 struct SpecSample {
-  double tokens_per_s = 0;
+  double tokens_per_s = 0;  // of all requests, prompts included
+  // Tokens after a request's first over the time after it, all requests together: a request's own rate.
+  // Prompt steps of its neighbours count, its own do not.
+  double decode_per_s = 0;
   double verified_per_step = 0, accepted_per_step = 0;  // per request and decode step
   // Time of a step of the engine, prompt rows included: rows through the model, draft passes, sampling.
   double forward_ms = 0, draft_ms = 0, sample_ms = 0;
@@ -36,7 +39,8 @@ struct SpecPoint {
   // in one round, and the upper 95 % bound of the loss (1 - ratio) by bootstrap of rounds. 0 rounds: 0. With
   // duels, the latter two are of them alone.
   double against_off = 0, against_best = 0, loss_bound = 0;
-  std::string best;  // the other mode with the highest median
+  double decode_against_off = 0;  // the same of decode_per_s
+  std::string best;               // the other mode with the highest median
   std::vector<double> duel_rates, best_duel_rates;
 };
 

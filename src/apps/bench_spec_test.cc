@@ -34,7 +34,7 @@ TEST(BenchSpec, RunsEveryModeInEveryRound) {
     ++made;
     SyntheticOptions o;
     o.script = {5, 6};
-    o.tokens_per_s = 0;
+    o.tokens_per_s = 2000;
     o.vocab_size = 100;
     return std::unique_ptr<Engine>(std::make_unique<SyntheticEngine>(o));
   };
@@ -55,6 +55,8 @@ TEST(BenchSpec, RunsEveryModeInEveryRound) {
   for (const SpecPoint& p : *points) {
     EXPECT_EQ(p.rates.size(), 3u);
     EXPECT_GT(p.median.tokens_per_s, 0);
+    EXPECT_GT(p.median.decode_per_s, 0);
+    EXPECT_LT(p.median.decode_per_s, 2200) << "the engine gives 2000";
     EXPECT_EQ(p.best.empty(), p.mode != "dynamic");
     EXPECT_EQ(p.duel_rates.size(), p.mode == "dynamic" ? 5u : 0u);
     EXPECT_EQ(p.best_duel_rates.size(), p.duel_rates.size());

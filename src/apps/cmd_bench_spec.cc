@@ -55,16 +55,18 @@ int fail_spec(const Status& s) {
 }
 
 void print_spec(const std::vector<SpecPoint>& points) {
-  fmt::print("{:>12}{:>10}{:>12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}{:>8}{:>12}\n", "concurrency", "mode",
-             "tokens/s", "verified", "accepted", "rows ms", "draft ms", "draw ms", "x off", "x best",
-             "loss bound");
+  fmt::print("{:>12}{:>10}{:>12}{:>8}{:>10}{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}{:>12}\n", "concurrency",
+             "mode", "tokens/s", "x off", "decode/s", "x off", "verified", "accepted", "rows ms", "draft ms",
+             "draw ms", "x best", "loss bound");
   for (const SpecPoint& p : points) {
     bool dynamic = !p.best.empty();
-    fmt::print("{:>12}{:>10}{:>12.1f}{:>10.2f}{:>10.2f}{:>10.3f}{:>10.3f}{:>10.3f}{:>8.3f}{:>8}{:>12}\n",
-               p.concurrency, p.mode, p.median.tokens_per_s, p.median.verified_per_step,
-               p.median.accepted_per_step, p.median.forward_ms, p.median.draft_ms, p.median.sample_ms,
-               p.against_off, dynamic ? fmt::format("{:.3f}", p.against_best) : "",
-               dynamic ? fmt::format("{:+.1f} %", 100 * p.loss_bound) : "");
+    fmt::print(
+        "{:>12}{:>10}{:>12.1f}{:>8.3f}{:>10.1f}{:>8.3f}{:>10.2f}{:>10.2f}{:>10.3f}{:>10.3f}{:>10.3f}{:>8}{:>"
+        "12}\n",
+        p.concurrency, p.mode, p.median.tokens_per_s, p.against_off, p.median.decode_per_s,
+        p.decode_against_off, p.median.verified_per_step, p.median.accepted_per_step, p.median.forward_ms,
+        p.median.draft_ms, p.median.sample_ms, dynamic ? fmt::format("{:.3f}", p.against_best) : "",
+        dynamic ? fmt::format("{:+.1f} %", 100 * p.loss_bound) : "");
   }
 }
 
@@ -74,12 +76,14 @@ nlohmann::ordered_json spec_json(const std::vector<SpecPoint>& points) {
     nlohmann::ordered_json j{{"concurrency", p.concurrency},
                              {"mode", p.mode},
                              {"tokens_per_s", p.median.tokens_per_s},
+                             {"decode_tokens_per_s", p.median.decode_per_s},
                              {"verified_per_step", p.median.verified_per_step},
                              {"accepted_per_step", p.median.accepted_per_step},
                              {"forward_ms", p.median.forward_ms},
                              {"draft_ms", p.median.draft_ms},
                              {"sample_ms", p.median.sample_ms},
                              {"against_off", p.against_off},
+                             {"decode_against_off", p.decode_against_off},
                              {"rates", p.rates}};
     if (!p.best.empty()) {
       j["best_other"] = p.best;
