@@ -1,6 +1,7 @@
-// Products of bf16 matrices in fp32 where that is faster. Processors differ: some multiply bf16 pairs at twice the rate of fp32, some at
-// half of it (those whose bf16 speed lies in tile instructions that a virtual machine may not pass on). Both ways add in fp32 and round
-// once at the end, so they differ by the order of additions only.
+// Products of bf16 matrices in fp32 where that is faster. Processors differ: some multiply bf16 pairs at
+// twice the rate of fp32, some at half of it (those whose bf16 speed lies in tile instructions that a virtual
+// machine may not pass on). Both ways add in fp32 and round once at the end, so they differ by the order of
+// additions only.
 #include <ATen/CPUFunctions.h>
 #include <torch/library.h>
 
@@ -33,11 +34,14 @@ void narrow(const Tensor& from, const Tensor& to) {
   for (int64_t i = 0, n = from.numel(); i < n; ++i) t[i] = down(f[i]);
 }
 
-bool is_bf16(const Tensor& a, const Tensor& b) { return a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16; }
+bool is_bf16(const Tensor& a, const Tensor& b) {
+  return a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16;
+}
 
 Tensor& mm_into(const Tensor& a, const Tensor& b, Tensor& out) {
   if (!is_bf16(a, b)) return at::cpu::mm_out(out, a, b);
-  TORCH_CHECK(out.size(0) == a.size(0) && out.size(1) == b.size(1), "the result has another shape than the product");
+  TORCH_CHECK(out.size(0) == a.size(0) && out.size(1) == b.size(1),
+              "the result has another shape than the product");
   narrow(at::cpu::mm(widen(a), widen(b)), out);
   return out;
 }
@@ -67,7 +71,8 @@ double seconds(const F& run) {
 
 }  // namespace
 
-// Has all later products of bf16 matrices on the CPU computed in fp32. Not taken back while the process lives.
+// Has all later products of bf16 matrices on the CPU computed in fp32. Not taken back while the process
+// lives.
 void widen_products() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
   static bool done = false;
