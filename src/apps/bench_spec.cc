@@ -34,16 +34,14 @@ Result<SpecSample> one_round(Engine* engine, const Workload& work, const DriveOp
   if (!r.ok()) return r.status();
   if (r->stopped) return error(Code::kCancelled, "stopped by a signal");
   SpecSample s;
-  double tokens = 0, requests = 0, later = 0, later_ns = 0;
+  double tokens = 0, requests = 0;
   for (const RequestRecord& q : r->requests) {
     if (!q.well()) return error(Code::kUnavailable, "a request of the bench failed: {}", q.message);
     tokens += static_cast<double>(q.output_tokens);
     requests += 1;
-    later += static_cast<double>(q.output_tokens - 1);
-    later_ns += static_cast<double>(q.times.finished_ns - q.times.first_token_ns);
   }
   s.tokens_per_s = tokens * 1e9 / static_cast<double>(std::max<int64_t>(1, r->end_ns - r->begin_ns));
-  if (later_ns > 0) s.decode_per_s = later * 1e9 / later_ns;
+  s.decode_per_s = decode_rate(r->requests);
   double verified = static_cast<double>(r->after.verified_tokens - r->before.verified_tokens);
   double accepted = static_cast<double>(r->after.accepted_tokens - r->before.accepted_tokens);
   // Every decode step of a request gives its own token besides what was accepted; the first token is the
@@ -69,6 +67,16 @@ std::vector<double> decode_rates(const std::vector<SpecSample>& samples) {
 }
 
 }  // namespace
+
+double decode_rate(const std::vector<RequestRecord>& requests) {
+  double tokens = 0, ns = 0;
+  for (const RequestRecord& q : requests) {
+    if (q.output_tokens < 2) continue;
+    tokens += static_cast<double>(q.output_tokens - 1);
+    ns += static_cast<double>(q.times.finished_ns - q.times.first_token_ns);
+  }
+  return ns > 0 ? tokens * 1e9 / ns : 0;
+}
 
 PairedLoss paired_loss(const std::vector<double>& mine, const std::vector<double>& other) {
   size_t n = std::min(mine.size(), other.size());

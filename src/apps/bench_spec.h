@@ -59,6 +59,9 @@ Result<std::vector<SpecPoint>> run_spec(
     const std::function<Workload(int64_t)>& workload_of, const DriveOptions& drive,
     const std::function<void(const std::string&)>& progress);
 
+// SpecSample::decode_per_s of these requests; 0 if none has a second token.
+double decode_rate(const std::vector<RequestRecord>& requests);
+
 // Ratio of paired samples: the median and the upper 95 % bound of 1 - ratio, 2,000 resamples with a fixed
 // seed.
 struct PairedLoss {

@@ -87,35 +87,39 @@ class Respelling:
         return self.encoder.ids(" " + text), self.encoder.ids(text)
 
     def exercise(self, rng, room, most):
-        """(ids, weights) of words said again. Half are at most `most` words and the same behind marks, where they are spelled without a
-        space; one time in three the other way round. The others are a line of up to 2 * `most`, as answers have it: only its first
-        word is without a space; one time in three, behind marks of their own, from last to first."""
-        w, now, line = words.Words(rng, False), rng.choice(self.marks), rng.random() < 0.5
+        """(ids, weights) of words said again: half are `behind_marks`, of at most `most` words, half a `line` of up to twice as many."""
+        w, mark = words.Words(rng, False), rng.choice(self.marks)
+        make, most = (self.line, rng.randint(1, 2 * most)) if rng.random() < 0.5 else (self.behind_marks, most)
         pairs, size = [], 4
-        for _ in range(rng.randint(1, 2 * most) if line else most):
+        for _ in range(most):
             word, said = self.any_word(rng, w)
-            size += 2 * max(len(word), len(said)) + len(now)
+            size += 2 * max(len(word), len(said)) + len(mark)
             if size > room:
                 break
             pairs.append((word, said))
-        if line:
-            def row(order, first):
-                return [i for n, (word, said) in enumerate(order) for i in (said if n == 0 and first else word)]
-            back = rng.random() < 0.33
-            mark = rng.choice(self.backward if back else self.forward)
-            told = rng.choice(self.marks)[-1:] + row(pairs, True) if rng.random() < 0.3 else row(pairs, False)
-            again = row(pairs[::-1] if back else pairs, True)
-            ids, weights = told + mark + again, [0.0] * (len(told) + len(mark)) + [1.0] * len(again)
-        else:
-            plain = [i for word, _ in pairs for i in word]
-            marked = [i for _, said in pairs for i in now + said]
-            if rng.random() < 0.67:
-                spelled = [x for _, said in pairs for x in [0.1] * len(now) + [1.0] * len(said)]      # which mark comes is chance
-                ids, weights = plain + marked, [0.0] * len(plain) + spelled
-            else:
-                ids, weights = marked + plain, [0.0] * len(marked) + [1.0] * len(plain)
+        ids, weights = make(rng, pairs, mark)
         ids, weights = [BOS_ID] + ids, [0.0] + weights
         return (ids + [PAD_ID], weights + [0.0]) if len(ids) % 2 else (ids, weights)
+
+    def behind_marks(self, rng, pairs, mark):
+        """Words and the same behind marks, where they are spelled without a space; one time in three the other way round."""
+        plain = [i for word, _ in pairs for i in word]
+        marked = [i for _, said in pairs for i in mark + said]
+        if rng.random() < 0.67:
+            spelled = [x for _, said in pairs for x in [0.1] * len(mark) + [1.0] * len(said)]      # which mark comes is chance
+            return plain + marked, [0.0] * len(plain) + spelled
+        return marked + plain, [0.0] * len(marked) + [1.0] * len(plain)
+
+    def line(self, rng, pairs, mark):
+        """A line said again as answers do, only its first word without a space; one time in three, behind marks of their own, from last
+        to first."""
+        def row(order):
+            return [i for n, (word, said) in enumerate(order) for i in (word if n else said)]
+        told = mark[-1:] + row(pairs) if rng.random() < 0.3 else [i for word, _ in pairs for i in word]
+        back = rng.random() < 0.33
+        told += rng.choice(self.backward if back else self.forward)
+        again = row(pairs[::-1] if back else pairs)
+        return told + again, [0.0] * len(told) + [1.0] * len(again)
 
     def __call__(self, rng, ids, share):
         out, at = [], 0

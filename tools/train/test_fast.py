@@ -1,5 +1,6 @@
 """The fast training path equals the readable reference: outputs, gradients, packing, bounded replay and selection."""
 import os
+import subprocess
 import sys
 
 import pytest
@@ -152,3 +153,26 @@ def test_muon_orthogonalises():
         update = (old - x.detach()).reshape(-1, *x.shape[-2:]) / (0.1 * 0.2 * max(x.shape[-2:]) ** 0.5)
         values = torch.linalg.svdvals(update)
         assert values.min() > 0.15 and values.max() < 1.95          # what three iterations promise
+
+
+def test_widened_products():
+    """In a process of its own, because widening is not taken back: every form of product the trainer uses, against fp32."""
+    program = """
+import torch, fast
+fast.ops.widen_products()
+a, b = torch.randn(70, 48).bfloat16(), torch.randn(33, 48).bfloat16()
+def same(got, want):
+    assert got.dtype == torch.bfloat16 and torch.equal(got, want.bfloat16()), float((got - want).abs().max())
+want = a.float() @ b.float().t()
+same(a @ b.t(), want)
+wide = torch.randn(70, 96).bfloat16()
+same(wide[:, :48] @ b.t(), wide[:, :48].float() @ b.float().t())
+out = torch.zeros(100, 33, dtype=torch.bfloat16)
+torch.mm(a, b.t(), out=out[10:80])
+same(out[10:80], want)
+assert not out[:10].any() and not out[80:].any()
+c = torch.randn(3, 20, 48).bfloat16()
+same(torch.bmm(c, c.transpose(1, 2)), torch.bmm(c.float(), c.float().transpose(1, 2)))
+assert torch.equal(a.float() @ b.float().t(), want)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=HERE)

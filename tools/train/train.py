@@ -259,7 +259,7 @@ def rate(stage, progress, step):
 
 
 def train(args):
-    from fast import Fast, Weights, collect
+    from fast import WIDE, Fast, Weights, collect
     from indexer import IndexerLoss
     # Workers are threads with one kernel thread each: no barriers, so other programs on the machine cost only their share.
     torch.set_num_threads(1)
@@ -326,7 +326,7 @@ def train(args):
     probes = [IndexerLoss(model.cfg) for _ in workers] if stage.get("indexer", True) else None
     rng = random.Random(args.seed + step)
     total = sum(p.numel() for p in model.parameters())
-    say(event="start", stage=args.stage, parameters=total, supply=stream.supply, **stage)
+    say(event="start", stage=args.stage, parameters=total, supply=stream.supply, products="fp32" if WIDE else "bf16", **stage)
     if not stream.supply:
         say(event="no corpus", note="training words come from the base lists and invented words only")
 
