@@ -29,6 +29,8 @@ void StepRunner::guess(std::vector<Work>* works, StepOutcome* out) {
   policy::BudgetDecision decision = policy::decide_drafts(speculation_, {other_rows, requests});
   policy::apply(&speculation_, policy::BudgetAdopted{decision});
   if (!decision.draft) return;
+  std::rotate(askers.begin(), askers.begin() + decision.ask_first, askers.end());
+  askers.resize(static_cast<size_t>(decision.ask));
   draft(askers, out);
   choose_lengths(askers, decision);
 }

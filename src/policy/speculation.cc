@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace deepinfer::policy {
@@ -67,10 +68,11 @@ Status validate(const SpeculationConfig& c) {
     return error(Code::kInvalidConfig,
                  "speculation: row_share must not be negative and dead_below must be 0 to 1, not {} and {}",
                  c.lane.row_share, c.lane.dead_below);
-  if (c.patience < 1 || c.trial_after < 1 || c.trial_most < c.trial_after || !(c.gain >= 0) ||
-      !(c.return_gain >= c.gain))
+  if (c.patience < 1 || c.trial_after < 1 || c.trial_most < c.trial_after || c.trial_requests < 1 ||
+      !(c.gain >= 0) || !(c.return_gain >= c.gain))
     return error(Code::kInvalidConfig,
-                 "speculation: patience and trial_after must be at least 1, trial_most at least trial_after, "
+                 "speculation: patience, trial_after and trial_requests must be at least 1, trial_most at "
+                 "least trial_after, "
                  "gain not negative and return_gain at least gain");
   if (c.calibration.positions != c.drafts)
     return error(Code::kInvalidConfig, "speculation: calibration has {} positions for {} drafts",
@@ -138,10 +140,10 @@ double yield_of(const SpeculationState& s) {
   return std::clamp((s.kept + kPrior) / (s.promised + kPrior), 0.25, 2.0);
 }
 
-std::vector<double> expected_survivals(const SpeculationState& s, const DraftQuery& q) {
+std::vector<double> expected_survivals(const SpeculationState& s, std::span<const BudgetRequest> requests) {
   std::vector<double> all, own(static_cast<size_t>(s.config.drafts));
   double yield = s.config.mode == SpeculationMode::kDynamic ? yield_of(s) : 1;
-  for (const BudgetRequest& r : q.requests) {
+  for (const BudgetRequest& r : requests) {
     expected_survivals(s, r.seq, &own);
     int cap = std::clamp(r.cap, 0, s.config.drafts);
     for (int k = 0; k < cap; ++k) all.push_back(std::min(1.0, own[static_cast<size_t>(k)] * yield));
@@ -163,8 +165,32 @@ double row_must_survive(const BudgetInput& in, const StepCost& cost, const Budge
   return row * best.tokens_per_ns();
 }
 
-BudgetDecision decide_dynamic(const SpeculationState& s, const BudgetInput& in) {
+// The draft pass of a trial is spent anyway: verify what is best after it, and at least one per request.
+void decide_trial(const SpeculationState& s, const std::vector<BudgetRequest>& askers, bool known,
+                  BudgetInput in, BudgetDecision* d) {
+  d->reason = BudgetReason::kTrial;
+  auto all = static_cast<int64_t>(askers.size());
+  d->ask = std::min(all, s.config.trial_requests);
+  d->ask_first = d->ask < all ? s.counters.trials * d->ask % all : 0;
+  std::vector<BudgetRequest> asked;
+  for (int64_t i = 0; i < d->ask; ++i) asked.push_back(askers[static_cast<size_t>((d->ask_first + i) % all)]);
+  std::vector<double> expected = expected_survivals(s, asked);
+  in.survivals = expected;
+  in.drafting = d->ask;
+  StepCost with = cost_of(s), without = with;
+  without.draft = nullptr;
+  BudgetChoice after = best_budget(in, without);
+  d->tokens = after.tokens;
+  d->total = std::max(after.drafts, d->ask);
+  d->ns = step_ns(with, in.base_rows + d->total, d->ask);
+  if (known)
+    d->promise = (value_of(in, without, d->total).tokens - static_cast<double>(in.deciding)) / yield_of(s);
+}
+
+BudgetDecision decide_dynamic(const SpeculationState& s, const std::vector<BudgetRequest>& askers,
+                              const BudgetInput& in) {
   BudgetDecision d;
+  d.ask = static_cast<int64_t>(askers.size());
   StepCost with = cost_of(s), without = with;
   without.draft = nullptr;
   BudgetChoice best = best_budget(in, with);
@@ -184,15 +210,8 @@ BudgetDecision decide_dynamic(const SpeculationState& s, const BudgetInput& in) 
     d.total = d.dead_below > 0 ? room : best.drafts;
     if (known) d.promise = (best.tokens - static_cast<double>(in.deciding)) / yield_of(s);
   } else if (s.idle + 1 >= s.trial_in) {
-    // The draft pass of a trial is spent anyway: verify what is best after it, and at least one per request.
-    d.reason = BudgetReason::kTrial;
     d.draft = true;
-    BudgetChoice after = best_budget(in, without);
-    d.tokens = after.tokens;
-    d.total = std::max(after.drafts, std::min(in.deciding, room));
-    d.ns = step_ns(with, in.base_rows + d.total, in.drafting);
-    if (known)
-      d.promise = (value_of(in, without, d.total).tokens - static_cast<double>(in.deciding)) / yield_of(s);
+    decide_trial(s, askers, known, in, &d);
   } else {
     d.reason = BudgetReason::kDoesNotPay;
   }
@@ -203,13 +222,17 @@ BudgetDecision decide_dynamic(const SpeculationState& s, const BudgetInput& in) 
 
 BudgetDecision decide_drafts(const SpeculationState& s, const DraftQuery& q) {
   BudgetDecision d;
-  std::vector<double> expected = expected_survivals(s, q);
+  std::vector<BudgetRequest> askers;
+  std::copy_if(q.requests.begin(), q.requests.end(), std::back_inserter(askers),
+               [](const BudgetRequest& r) { return r.cap > 0; });
+  d.ask = static_cast<int64_t>(askers.size());
+  std::vector<double> expected = expected_survivals(s, askers);
   auto requests = static_cast<int64_t>(q.requests.size());
   int64_t room = static_cast<int64_t>(expected.size());
   // Prompt rows are work that is done whether drafts are or not: a token is worth what it costs in a step of
   // its own kind. Their time in the denominator would make any draft look cheap.
   bool dynamic = s.config.mode == SpeculationMode::kDynamic;
-  BudgetInput in{(dynamic ? 0 : q.other_rows) + requests, requests, requests, expected};
+  BudgetInput in{(dynamic ? 0 : q.other_rows) + requests, requests, d.ask, expected};
   if (s.config.mode == SpeculationMode::kOff) return d;
   if (room == 0) {
     d.reason = BudgetReason::kNothingToVerify;
@@ -233,7 +256,7 @@ BudgetDecision decide_drafts(const SpeculationState& s, const DraftQuery& q) {
         d.total = room;
         break;
       }
-      return decide_dynamic(s, in);
+      return decide_dynamic(s, askers, in);
   }
   d.draft = d.total > 0;
   return d;

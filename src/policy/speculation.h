@@ -37,10 +37,11 @@ struct SpeculationConfig {
   // nothing the too hopeful ones would be chosen. After `patience` decisions in a row that it does not,
   // speculation counts as switched off, and comes back when it is expected to win by `return_gain`. A step
   // that tries comes after `trial_after` decisions without drafts: twice as many after a trial that led to
-  // nothing, up to `trial_most`, half as many after one that did.
+  // nothing, up to `trial_most`, half as many after one that did. It asks at most `trial_requests`, others
+  // each time: drafts and rows for a large batch would cost a whole step.
   int patience = 8;
   double gain = 0.02, return_gain = 0.03;
-  int64_t trial_after = 32, trial_most = 1024;
+  int64_t trial_after = 32, trial_most = 1024, trial_requests = 8;
   double drift_alarm = 0.15;  // predicted minus actual survival, mean over positions, absolute
 };
 inline constexpr int kMaxDrafts =
@@ -103,7 +104,10 @@ const char* name(BudgetReason reason);
 struct BudgetDecision {
   BudgetReason reason = BudgetReason::kModeOff;
   bool draft = false;  // run the draft pass
-  int64_t total = 0;   // drafts to verify, to be shared by choose_lengths(); never more than the sum of caps
+  // For whom: so many of the requests with a cap, the first of them counted among those; past the last begin
+  // anew.
+  int64_t ask = 0, ask_first = 0;
+  int64_t total = 0;  // drafts to verify, to be shared by choose_lengths(); never more than the sum of caps
   double dead_below = 0;
   double tokens = 0, ns = 0;  // expected, with drafts
   double promise = 0;         // drafts expected to be accepted, before what earlier promises were worth

@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 #include <random>
+#include <set>
 
 namespace deepinfer::policy {
 namespace {
@@ -22,10 +23,11 @@ RowCurve curve(double fixed, double per_row, int64_t most = 512) {
 struct World {
   SpeculationState s;
   double right = 0.8;
-  double fixed_ns = 1000, row_ns = 10, draft_ns = 50;
+  double fixed_ns = 1000, row_ns = 10, draft_ns = 50, draft_row_ns = 0;
   std::mt19937_64 random{7};
   int requests = 4;
   int64_t delivered = 0;
+  std::vector<SeqId> asked;  // in the last draft pass
   // Where set: how often a draft is right changes from round to round, the same for all requests.
   std::function<double()> moment;
   double ns = 0;
@@ -36,7 +38,7 @@ struct World {
     c.fixed = fixed;
     s = *make_speculation(c);
   }
-  void measure() { apply(&s, CurvesMeasured{curve(fixed_ns, row_ns), curve(draft_ns, 1e-6)}); }
+  void measure() { apply(&s, CurvesMeasured{curve(fixed_ns, row_ns), curve(draft_ns, draft_row_ns + 1e-6)}); }
   BudgetDecision decide() const {
     std::vector<BudgetRequest> r;
     for (int i = 0; i < requests; ++i) r.push_back({SeqId(static_cast<uint64_t>(i + 1)), 5});
@@ -49,24 +51,30 @@ struct World {
     auto logit = static_cast<float>(std::log(right / (1 - right)));
     std::vector<float> logits(5, logit);
     std::vector<double> alive = survivals_of(s, logits);
-    std::vector<DraftRow> rows(static_cast<size_t>(requests), DraftRow{alive, 5});
-    std::vector<int> lengths(static_cast<size_t>(requests), 0);
-    if (d.draft) lengths = choose_lengths(rows, d.total, d.dead_below);
+    asked.clear();
+    for (int64_t i = 0; d.draft && i < d.ask; ++i)
+      asked.push_back(SeqId(static_cast<uint64_t>((d.ask_first + i) % requests + 1)));
+    std::vector<DraftRow> rows(asked.size(), DraftRow{alive, 5});
+    std::vector<int> lengths = choose_lengths(rows, d.total, d.dead_below);
     int64_t verified = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-    SpeculationStep measured{
-        requests + verified,    -1,       fixed_ns + row_ns * static_cast<double>(requests + verified),
-        d.draft ? requests : 0, draft_ns, false};
+    auto drafting = static_cast<int64_t>(asked.size());
+    double draft = draft_ns + draft_row_ns * static_cast<double>(drafting);
+    SpeculationStep measured{requests + verified,
+                             -1,
+                             fixed_ns + row_ns * static_cast<double>(requests + verified),
+                             drafting,
+                             draft,
+                             false};
     apply(&s, measured);
-    ns += measured.verify_ns + (d.draft ? draft_ns : 0);
+    ns += measured.verify_ns + (d.draft ? draft : 0);
     delivered += requests;
     if (!d.draft) return d;
     DraftsJudged judged;
-    for (int i = 0; i < requests; ++i) {
-      int most = lengths[static_cast<size_t>(i)], accepted = 0;
+    for (size_t i = 0; i < asked.size(); ++i) {
+      int most = lengths[i], accepted = 0;
       while (accepted < most && static_cast<double>(random() >> 11) * 0x1p-53 < right) ++accepted;
       delivered += accepted;
-      judged.requests.push_back(
-          {SeqId(static_cast<uint64_t>(i + 1)), StateOrigin::kCold, logits, most, accepted});
+      judged.requests.push_back({asked[i], StateOrigin::kCold, logits, most, accepted});
     }
     apply(&s, judged);
     return d;
@@ -147,6 +155,47 @@ TEST(Speculation, SwitchesOffTriesAndComesBack) {
   for (int i = 0; i < 6000 && !w.s.on; ++i) w.step();
   EXPECT_TRUE(w.s.on);
   EXPECT_GT(w.s.counters.trials, trials_before);
+}
+
+// In a large batch a trial asks a few requests, others each time, until all were asked.
+TEST(Speculation, ATrialAsksAFew) {
+  World w(SpeculationMode::kDynamic);
+  w.requests = 20;
+  w.row_ns = 900;
+  w.draft_row_ns = 300;
+  w.right = 0.5;
+  w.measure();
+  std::set<SeqId> seen;
+  int trials = 0;
+  while (trials < 3) {
+    int64_t before = w.s.counters.drafted;
+    BudgetDecision d = w.step();
+    if (d.reason != BudgetReason::kTrial) continue;
+    ++trials;
+    EXPECT_EQ(d.ask, 8);
+    EXPECT_EQ(w.s.counters.drafted - before, 8 * 5);
+    EXPECT_GE(d.total, 8);
+    EXPECT_LE(d.total, 8 * 5);
+    seen.insert(w.asked.begin(), w.asked.end());
+  }
+  EXPECT_EQ(seen.size(), 20u);
+  // What the few show is enough to come back.
+  w.right = 0.98;
+  w.draft_row_ns = 10;
+  w.row_ns = 100;
+  w.measure();
+  for (int i = 0; i < 3000 && !w.s.on; ++i) w.step();
+  EXPECT_TRUE(w.s.on);
+  EXPECT_EQ(w.step().ask, 20);
+}
+
+// Who may take no draft is not counted among those asked.
+TEST(Speculation, OnlyRequestsWithACapAreAsked) {
+  World w(SpeculationMode::kDynamic);
+  w.row_ns = 0.001;
+  w.measure();
+  std::vector<BudgetRequest> r{{SeqId(1), 0}, {SeqId(2), 2}, {SeqId(3), 5}};
+  EXPECT_EQ(decide_drafts(w.s, {0, r}).ask, 2);
 }
 
 // In a world of its own model dynamic is as fast as every fixed depth and as none, at every load.
