@@ -38,6 +38,25 @@ TEST(SpeculationParity, MeasuredBudgets) {
   dynamic.expect_clean();
 }
 
+// Nothing ever pays: a step in two tries, with three of sixteen requests, others each time.
+TEST(SpeculationParity, TrialsOfAFew) {
+  auto requests = mixed();
+  Server off(kModel, small(policy::SpeculationMode::kOff));
+  EngineConfig c = small(policy::SpeculationMode::kDynamic);
+  c.calibrate_ns = 200'000'000;
+  c.speculation.gain = c.speculation.return_gain = 1e6;
+  c.speculation.trial_after = c.speculation.trial_most = 2;
+  c.speculation.trial_requests = 3;
+  Server tries(kModel, c);
+  EXPECT_EQ(answers_of(&tries, requests, 16), answers_of(&off, requests, 16));
+  EngineStats s = tries.engine->stats();
+  EXPECT_GT(s.speculation.trials, 8);
+  EXPECT_EQ(s.speculation.draft_passes, s.speculation.trials);
+  EXPECT_LE(s.drafted_tokens, s.speculation.trials * 3 * 5);
+  EXPECT_GT(s.verified_tokens, s.speculation.trials);
+  tries.expect_clean();
+}
+
 // A second turn that hits what was decoded under speculation is the second turn of a run without.
 TEST(SpeculationParity, AcrossACacheHitAndAPreemption) {
   for (double temperature : {0.0, 0.8}) {
