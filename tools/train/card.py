@@ -1,6 +1,7 @@
 """Writes the model card models/deepinfer-tiny/README.md from measured results only.
 
     python tools/train/card.py --history weights/latest.safetensors.json --log build/train/stage1/log.jsonl [--draft FILE] [--scores FILE] [--recall FILE]
+        [--note TEXT]
 """
 import argparse
 import json
@@ -74,6 +75,8 @@ No text of these packages is in the weights files; the suite `suites/prose.jsonl
         for name, s in scores.items():
             out.append(f"| {name} | {s['items']} | {s['score']:.3f} | {s['lower_95']:.3f} | {s['token_accuracy']:.3f} |")
         out.append("")
+        if args.note:
+            out.append(args.note + "\n")
     if ends:
         last = ends[-1]
         out.append(f"Held-out loss (nats per token) at step {last['step']}: " + ", ".join(
@@ -113,4 +116,5 @@ if __name__ == "__main__":
     parser.add_argument("--scores", default="")
     parser.add_argument("--recall", default="", help="what recall.py wrote")
     parser.add_argument("--history", required=True)
+    parser.add_argument("--note", default="", help="a sentence below the scores: what a reader of them has to know of this run")
     card(parser.parse_args())

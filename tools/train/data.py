@@ -68,7 +68,7 @@ class Respelling:
         self.goes_on = [p.isascii() and p.isalpha() for p in pieces]
         self.space = encoder.ids(" ")
         self.words = [i for i, b in enumerate(self.begins) if b]
-        self.marks = [encoder.ids(m) for m in ('"', '"', '"', '"', ">", ">", "\n", "(", "'", "-", "_", "=")]
+        self.marks = [encoder.ids(m) for m in ('"', '"', '"', ' "', ' "', ' "', ' "', '": "', ">", ">", "\n", "(", "'", "-", "_", "=")]
         self.forward = [encoder.ids(m) for m in ("=", "</think>", "\n>", " again:\n")]
         self.backward = [encoder.ids(m) for m in ("~", "<</think>", "\n<", " backwards:\n")]
 
@@ -83,7 +83,7 @@ class Respelling:
         if rng.random() < 0.65:
             word = [rng.choice(self.words)]
             return word, self.other(tuple(word))[len(self.space):]
-        text = rng.choice((w.pseudo, w.word, lambda: w.name().lower() + "." + w.pick(w.surnames).lower()))()
+        text = rng.choice((w.pseudo, w.word, w.name, lambda: w.name().lower() + "." + w.pick(w.surnames).lower()))()
         return self.encoder.ids(" " + text), self.encoder.ids(text)
 
     def exercise(self, rng, room, most):

@@ -9,7 +9,7 @@ import random
 from skills_json import extraction, tool_call
 from skills_text import SMALL, needle, recall, story, world, chat
 from template import PROMPT_WEIGHT, pj, render
-from words import Words
+from words import Words, held_out
 
 
 @dataclass
@@ -74,11 +74,21 @@ def mul_steps(a, b):
 
 
 def pair(w, low, high):
-    from words import held_out
     while True:
         a, b = w.rng.randint(low, high), w.rng.randint(low, high)
-        if held_out(f"{a},{b}", 8) == w.held:
+        if held_out(f"{a},{b}", 8) == w.held and (w.held or trains(b, a)):
             return a, b
+
+
+def trains(a, b):
+    """No held-out item may have these numbers in this order."""
+    return not held_out(f"{a},{b}", 8)
+
+
+def near(w, a, b):
+    """A number up to 12 below `a` in place of `b`, if training may subtract it."""
+    close = a - w.rng.randint(0, min(12, a))
+    return close if trains(a, close) and trains(close, a) else b
 
 
 def arithmetic(w):
@@ -97,6 +107,8 @@ def arithmetic(w):
     a, b = pair(w, 0, 99)
     if kind == "sub" and a < b and (thinking or w.rng.random() < 0.7):
         a, b = b, a
+    if kind == "sub" and not w.held and w.rng.random() < 0.25:      # differences of close numbers are learned last
+        b = near(w, a, b)
     steps = (add_steps if kind == "add" else sub_steps)(a, b) if thinking else None
     answer = a + b if kind == "add" else a - b
     if w.rng.random() < (0.2 if w.held else 0.35) and answer >= 0:

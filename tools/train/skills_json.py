@@ -66,6 +66,7 @@ DOMAINS = {
                ["Device {code} is {color}, weighs {weight} grams, broken: {broken}.", "The {color} device {code} has a weight of {weight} g. Broken: {broken}.",
                 "Unit {code}: color {color}, weight {weight}, broken {broken}.", "Item {code} weighs {weight} grams and is {color}. Broken: {broken}."]),
 }
+DOMAIN_SHARES = [1, 2, 2, 1, 1, 2, 1]      # training side: orders, meetings and contacts are learned last
 JSON_ASK = ["Extract the data as JSON with this schema: {s}\n\n{t}", "Schema: {s}\nText: {t}\nGive me the JSON.",
             "Read the text and fill in the schema.\nText: {t}\nSchema: {s}", "{t}\n\nReturn a JSON object that follows {s}",
             "Turn this into JSON.\nSchema: {s}\n{t}", "Fill this schema: {s}\nfrom this text: {t}",
@@ -148,12 +149,13 @@ def opened(w, text):
 
 
 def extraction(w):
-    if not w.held and w.rng.random() < 0.35:
+    if not w.held and w.rng.random() < 0.25:
         fields, values, text = invented_record(w)
     else:
-        fields, sentences = DOMAINS[w.pick(list(DOMAINS))]
+        domain = w.pick(list(DOMAINS)) if w.held else w.rng.choices(list(DOMAINS), DOMAIN_SHARES)[0]
+        fields, sentences = DOMAINS[domain]
         values = {k: make(w) for k, (_, make) in fields.items()}
-        pattern = w.template(sentences) if w.held or w.rng.random() < 0.6 else scattered(w, fields, sentences)
+        pattern = w.template(sentences) if w.held or w.rng.random() < 0.7 else scattered(w, fields, sentences)
         text = opened(w, pattern.format(**{**carriers(w), **{k: shown(v) for k, v in values.items()}}))
     keys = list(fields)
     w.rng.shuffle(keys)
