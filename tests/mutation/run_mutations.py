@@ -152,6 +152,7 @@ def run_all(entries, workers):
     for worker in workers:  # one after the other: the second finds the first one's objects in the compiler cache
         base = worker.baseline(tests)
         if not base.killed:
+            print(base.detail, flush=True)
             return [base.detail]
     print(f"the unchanged copy passes {len(tests)} tests", flush=True)
     free = queue.Queue()
