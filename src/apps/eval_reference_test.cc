@@ -40,7 +40,8 @@ TEST(EvalReference, EngineScoresWithinOnePoint) {
     ASSERT_EQ(static_cast<int64_t>(suite->items.size()), expected.at("items").get<int64_t>()) << name;
     const auto result = run_suite(&runner, *suite, kReferenceKeep, 0, nullptr);
     ASSERT_TRUE(result.ok()) << result.status().to_string();
-    EXPECT_LE(std::abs(result->score() - expected.at("score").get<double>()), 0.01)
+    // Exactly one item of a hundred more or less is one point, whatever the last bit of the difference says.
+    EXPECT_LE(std::abs(result->score() - expected.at("score").get<double>()), 0.01 + 1e-9)
         << name << ": engine " << result->score();
     fmt::print("{}: engine {:.4f}, reference {:.4f}, {} items\n", name, result->score(),
                expected.at("score").get<double>(), suite->items.size());
