@@ -51,12 +51,14 @@ Result<SpecSample> one_round(Engine* engine, const Workload& work, const DriveOp
     s.verified_per_step = verified / steps;
     s.accepted_per_step = accepted / steps;
   }
-  double ran = static_cast<double>(r->after.steps - r->before.steps);
-  if (ran > 0) {
-    s.forward_ms = static_cast<double>(r->after.forward_ns - r->before.forward_ns) / 1e6 / ran;
-    s.draft_ms = static_cast<double>(r->after.draft_ns - r->before.draft_ns) / 1e6 / ran;
-    s.sample_ms = static_cast<double>(r->after.sample_ns - r->before.sample_ns) / 1e6 / ran;
-  }
+  auto each = [&](int64_t EngineStats::* ns, int64_t count) {
+    return count > 0 ? static_cast<double>(r->after.*ns - r->before.*ns) / 1e6 / static_cast<double>(count)
+                     : 0.0;
+  };
+  s.forward_ms = each(&EngineStats::plain_forward_ns, r->after.plain_steps - r->before.plain_steps);
+  s.draft_ms =
+      each(&EngineStats::draft_ns, r->after.speculation.draft_passes - r->before.speculation.draft_passes);
+  s.sample_ms = each(&EngineStats::sample_ns, r->after.steps - r->before.steps);
   return s;
 }
 

@@ -27,7 +27,7 @@ struct SpecSample {
   // Prompt steps of its neighbours count, its own do not.
   double decode_per_s = 0;
   double verified_per_step = 0, accepted_per_step = 0;  // per request and decode step
-  // Time of a step of the engine, prompt rows included: rows through the model, draft passes, sampling.
+  // Rows through the model in a step without prompt rows; a draft pass; sampling in a step.
   double forward_ms = 0, draft_ms = 0, sample_ms = 0;
 };
 struct SpecPoint {

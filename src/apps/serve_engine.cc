@@ -231,6 +231,8 @@ EngineView EngineGenerator::view() const {
                 {"prefill_rows", s.prefill_rows},
                 {"decode_rows", s.decode_rows},
                 {"decoder_rows", s.decoder_rows},
+                {"plain_steps", s.plain_steps},
+                {"plain_forward_ns", s.plain_forward_ns},
                 {"forward_ns", s.forward_ns},
                 {"draft_ns", s.draft_ns},
                 {"sample_ns", s.sample_ns},

@@ -142,7 +142,8 @@ void Forward<A>::Impl::embed_drafts(const std::vector<DraftSpan<A>>& spans, std:
 }
 
 template <typename A>
-std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<A>>& spans) {
+std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<A>>& spans,
+                                                    bool with_logits) {
   int64_t n = c.dspark_block_size, H = c.hidden_size, m = c.hc_mult, V = c.vocab_size,
           rank = c.dspark_markov_rank;
   auto R = static_cast<int64_t>(spans.size());
@@ -176,10 +177,11 @@ std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<
     k.hc_collapse(X.data() + t * m * H, pre.data() + t * m, c.hc_mult, H, row);
     k.rms_norm(row, w.draft.norm.template data<A>(), H, c.rms_norm_eps, normed.data() + t * H);
   });
-  std::vector<A> logits(static_cast<size_t>(rows * V)), markov(static_cast<size_t>(R * V)),
-      confidence(static_cast<size_t>(R));
+  std::vector<A> confidence(static_cast<size_t>(R));
+  grow(&draft_logits, rows * V);
+  grow(&markov, R * V);
   LinearPhase<A> phase(k, pool, &work, &forms);
-  phase.add(w.head, normed.data(), H, rows, logits.data(), V, Out::kFull);
+  phase.add(w.head, normed.data(), H, rows, draft_logits.data(), V, Out::kFull);
   phase.run();
   std::vector<int32_t> at(spans.size());
   for (int64_t t = 0; t < n; ++t) {
@@ -192,15 +194,15 @@ std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<
     phase.add(w.draft.confidence, h.data(), H + rank, at.data(), R, 0, 1, confidence.data(), 1, Out::kFull);
     phase.run();
     for (size_t i = 0; i < spans.size(); ++i) {
-      A* row = logits.data() + at[i] * V;
+      A* row = draft_logits.data() + at[i] * V;
       k.add(markov.data() + static_cast<int64_t>(i) * V, V, row);
       out[i].confidence_logits.push_back(confidence[i]);
       out[i].tokens.push_back((*spans[i].pick)(row, V, spans[i].sequence->length + 1 + t));
     }
   }
-  for (size_t i = 0; i < spans.size(); ++i) {
-    auto begin = logits.begin() + static_cast<int64_t>(i) * n * V;
-    out[i].logits.assign(begin, begin + n * V);
+  for (int64_t i = 0; with_logits && i < R; ++i) {
+    auto begin = draft_logits.begin() + i * n * V;
+    out[static_cast<size_t>(i)].logits.assign(begin, begin + n * V);
   }
   lap(StepPart::kDraft);
   if (profile != nullptr) profile->total_ns += now_ns() - begun;
@@ -209,7 +211,7 @@ std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<
 
 #define DI_INSTANTIATE(A)                                       \
   template void Forward<A>::Impl::keep_features(const RowSet&); \
-  template std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<A>>&);
+  template std::vector<DraftResult<A>> Forward<A>::Impl::draft(const std::vector<DraftSpan<A>>&, bool);
 DI_INSTANTIATE(float)
 DI_INSTANTIATE(double)
 #undef DI_INSTANTIATE

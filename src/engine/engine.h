@@ -132,7 +132,8 @@ struct EngineStats {
   SpeculationStats speculation;
   int64_t steps = 0, prefill_rows = 0, decode_rows = 0, decoder_rows = 0;
   int64_t forward_ns = 0, draft_ns = 0, sample_ns = 0, schedule_ns = 0;
-  int64_t overlapped_ns = 0;  // of schedule_ns, while a step was being executed
+  int64_t plain_steps = 0, plain_forward_ns = 0;  // of steps and forward_ns: without prompt rows
+  int64_t overlapped_ns = 0;                      // of schedule_ns, while a step was being executed
 
   int64_t running = 0, waiting = 0;  // choices
   int64_t blocks_total = 0, blocks_used = 0, blocks_cached = 0;

@@ -402,11 +402,11 @@ ForwardResult<A> Forward<A>::run(const std::vector<RowSpan>& spans, ForwardTrace
 }
 template <typename A>
 DraftResult<A> Forward<A>::draft(SequenceState* sequence, int32_t next, const DraftPick<A>& pick) {
-  return std::move(impl_->draft({{sequence, next, &pick}}).front());
+  return std::move(impl_->draft({{sequence, next, &pick}}, true).front());
 }
 template <typename A>
-std::vector<DraftResult<A>> Forward<A>::draft(const std::vector<DraftSpan<A>>& spans) {
-  return impl_->draft(spans);
+std::vector<DraftResult<A>> Forward<A>::draft(const std::vector<DraftSpan<A>>& spans, bool with_logits) {
+  return impl_->draft(spans, with_logits);
 }
 template <typename A>
 void Forward<A>::set_profile(StepProfile* profile) {

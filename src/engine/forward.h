@@ -74,7 +74,7 @@ template <typename A>
 struct DraftResult {
   std::vector<int32_t> tokens;       // block drafts for positions p+2 .. p+1+block
   std::vector<A> confidence_logits;  // one per draft
-  std::vector<A> logits;             // [block, vocab], Markov-corrected
+  std::vector<A> logits;             // [block, vocab], Markov-corrected; empty unless asked for
 };
 
 // How a draft token is taken from its corrected logits row; `position` is the absolute position the token
@@ -132,7 +132,7 @@ class Forward {
   // their draft rings up to date first: rows since their last pass cost that pass, not the steps. The drafts
   // of a sequence are picked one after the other, as each corrects the next through the Markov head. A
   // sequence's drafts do not depend on the others.
-  std::vector<DraftResult<A>> draft(const std::vector<DraftSpan<A>>& spans);
+  std::vector<DraftResult<A>> draft(const std::vector<DraftSpan<A>>& spans, bool with_logits = false);
   DraftResult<A> draft(SequenceState* sequence, int32_t next, const DraftPick<A>& pick);
 
   // Books where the time of later calls goes; nullptr ends it. Costs a clock reading per part.

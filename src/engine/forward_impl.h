@@ -118,6 +118,7 @@ struct Forward<A>::Impl {
   std::vector<PreparedRows<A>> forms;     // of a phase's inputs
   std::vector<A> engram_rows, engram_kv;  // [T, lookup width], [T, (hc+1)*H]
   std::vector<A> main_features;           // [rows of the decoder set, or of a feed, taps*H]
+  std::vector<A> draft_logits, markov;    // [draft rows, vocab], [drafting, vocab]
   ExpertResidency residency;
   Routing routing;
   uint64_t routing_calls = 0;          // of moe(), where routing is made up
@@ -246,7 +247,7 @@ struct Forward<A>::Impl {
   void draft_attention(const BlockWeights& b, size_t stage, const std::vector<DraftSpan<A>>& spans,
                        const std::vector<A>& cos, const std::vector<A>& sin);
   void embed_drafts(const std::vector<DraftSpan<A>>& spans, std::vector<A>* cos, std::vector<A>* sin);
-  std::vector<DraftResult<A>> draft(const std::vector<DraftSpan<A>>& spans);
+  std::vector<DraftResult<A>> draft(const std::vector<DraftSpan<A>>& spans, bool with_logits);
 };
 
 template <typename V>

@@ -274,6 +274,10 @@ void ServingLoop::finish(StepOutcome outcome, int64_t now_ns) {
   totals_.wasted_tokens += outcome.dropped_rows;
   totals_.store_step_wait_ns += outcome.load_wait_ns;
   totals_.forward_ns += outcome.forward_ns;
+  if (outcome.prefill_rows == 0) {
+    ++totals_.plain_steps;
+    totals_.plain_forward_ns += outcome.forward_ns;
+  }
   totals_.draft_ns += outcome.draft_ns;
   totals_.sample_ns += outcome.sample_ns;
   totals_.last_step_ns = outcome.end_ns;
