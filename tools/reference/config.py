@@ -193,5 +193,5 @@ TINY = Config(vocab=4096, hidden=192, layers=10, heads=4, head_dim=128, rope_dim
               ratios=[0, 0, 2, 2, 2] + [1] * 5 + [0] * 3, kv_sources=[2, 5], index_sources=[2, 5, 8], candidate_source=5,
               candidate_blocks=128, candidate_block=8, index_heads=4, index_dim=64, index_topk=256, experts=16, expert_topk=4,
               inter=64, draft_experts=8, draft_topk=3, engram_layers=[1, 3], engram_heads=2, engram_dim=32, engram_start=8009,
-              engram_vocab=3039, noise=4079, taps=[7, 8, 9], markov_rank=32, yarn_original=1024, image_token=4095)
+              engram_vocab=2344, noise=4079, taps=[7, 8, 9], markov_rank=32, yarn_original=1024, image_token=4095)
 FAMILY = {"t0": T0, "t1": T1, "t2": T2, "tiny": TINY}

@@ -53,36 +53,22 @@ def corpus_tokens(encoder, folder, name):
     return np.load(path + ".npy")
 
 
-class Respelling:
-    """Words of running text in their other spelling (subword regularisation, as BPE-dropout, arXiv 1910.13267).
-
-    A word behind a space is one piece with it, at the start of an answer it is not: " tree" against "t", "ree". For the words
-    no generated item may use, text is the only place to learn that both are the same word.
-    """
+class Drills:
+    """Words said again, behind marks or in a line: what copying is made of, over the whole vocabulary."""
 
     def __init__(self, encoder):
-        self.encoder, self.cache = encoder, {}
-        size = encoder.tok.get_vocab_size()
-        pieces = [encoder.tok.id_to_token(i) or "" for i in range(size)]
-        self.begins = [p[:1] == "\u0120" and p[1:].isascii() and p[1:].isalpha() for p in pieces]
-        self.goes_on = [p.isascii() and p.isalpha() for p in pieces]
-        self.space = encoder.ids(" ")
-        self.words = [i for i, b in enumerate(self.begins) if b]
+        self.encoder = encoder
+        pieces = [encoder.tok.id_to_token(i) or "" for i in range(encoder.tok.get_vocab_size())]
+        self.words = [i for i, p in enumerate(pieces) if p[:1] == "\u0120" and p[1:].isascii() and p[1:].isalpha()]
         self.marks = [encoder.ids(m) for m in ('"', '"', '"', ' "', ' "', ' "', ' "', '": "', ">", ">", "\n", "(", "'", "-", "_", "=")]
         self.forward = [encoder.ids(m) for m in ("=", "</think>", "\n>", " again:\n")]
         self.backward = [encoder.ids(m) for m in ("~", "<</think>", "\n<", " backwards:\n")]
 
-    def other(self, word):
-        if word not in self.cache:
-            text = self.encoder.tok.decode(list(word))
-            self.cache[word] = self.space + self.encoder.ids(text[1:])
-        return self.cache[word]
-
     def any_word(self, rng, w):
         """(ids behind a space, ids without one): a piece of the vocabulary that begins with a space, or a word of the training side."""
         if rng.random() < 0.65:
-            word = [rng.choice(self.words)]
-            return word, self.other(tuple(word))[len(self.space):]
+            word = rng.choice(self.words)
+            return [word], self.encoder.ids(self.encoder.tok.decode([word])[1:])
         text = rng.choice((w.pseudo, w.word, w.name, lambda: w.name().lower() + "." + w.pick(w.surnames).lower()))()
         return self.encoder.ids(" " + text), self.encoder.ids(text)
 
@@ -121,21 +107,6 @@ class Respelling:
         again = row(pairs[::-1] if back else pairs)
         return told + again, [0.0] * len(told) + [1.0] * len(again)
 
-    def __call__(self, rng, ids, share):
-        out, at = [], 0
-        while at < len(ids):
-            end = at + 1
-            if self.begins[ids[at]]:
-                while end < len(ids) and self.goes_on[ids[end]]:
-                    end += 1
-                if rng.random() < share:
-                    out += self.other(tuple(ids[at:end]))
-                    at = end
-                    continue
-            out += ids[at:end]
-            at = end
-        return out
-
 
 class Stream:
     """Endless packed rows. `share_text` is the share of rows that hold corpus text."""
@@ -145,7 +116,7 @@ class Stream:
         self.mix, self.share_repeat = mix or skills.MIX, share_repeat
         suffix = "_heldout" if held else ""
         self.text = {n: corpus_tokens(encoder, corpus, n + suffix) for n in ("prose", "code")} if share_text else {}
-        self.waiting, self.respelling = [], Respelling(encoder)
+        self.waiting, self.drills = [], Drills(encoder)
         self.supply = 0 if held else words.load_supply(corpus)      # corpus words of the training side, 0 without a corpus
 
     def item(self):
@@ -162,8 +133,6 @@ class Stream:
         data = self.text[kind or ("prose" if self.rng.random() < 0.6 else "code")]
         at = self.rng.randrange(len(data) - length)
         ids = data[at:at + length - 1].tolist()
-        if not self.held and self.rng.random() < 0.5:
-            ids = self.respelling(self.rng, ids, 0.25)[:length - 1]
         return [BOS_ID] + ids, [0.0] + [TEXT_WEIGHT] * (length - 1)
 
     def repeat_item(self, room):
@@ -179,7 +148,7 @@ class Stream:
         ids, weights, start = [], [], []
         while self.length - len(ids) >= 10:
             room = self.length - len(ids) - 1
-            item = self.respelling.exercise(self.rng, room, self.rng.choice((1, 1, 1, 2, 2, 3, 4, 6))) if self.rng.random() < 0.9 else self.repeat_item(room)
+            item = self.drills.exercise(self.rng, room, self.rng.choice((1, 1, 1, 2, 2, 3, 4, 6))) if self.rng.random() < 0.9 else self.repeat_item(room)
             start += [len(ids)] * len(item[0])
             ids, weights = ids + item[0], weights + item[1]
         gap = self.length - len(ids)

@@ -9,6 +9,7 @@ hundred words per list a small model learns the words instead of the skill. The 
 from collections import Counter
 import hashlib
 import os
+import random
 import re
 
 import phrasings
@@ -77,10 +78,20 @@ def corpus_words(text):
     return [w for w, n in counts.most_common() if n >= 2 and never_held(w)][:SUPPLY_SIZE]
 
 
+def grafts(words, count, seed=4):
+    """Invented words that begin as one word of the supply and end as another: any piece may be how a name begins."""
+    rng, out = random.Random(seed), []
+    while len(out) < count:
+        word = rng.choice(words)[:rng.randint(2, 4)] + rng.choice(words)[-rng.randint(2, 4):]
+        if never_held(word):
+            out.append(word)
+    return out
+
+
 def set_supply(words):
-    """Every training list becomes its own words (BASE_SHARE of the draws) and the supply, capitalised for names and places.
-    The more frequent third counts twice: rare words are many tokens."""
-    words = words + words[:len(words) // 3]
+    """Every training list becomes its own words (BASE_SHARE of the draws), the supply and half as many grafts, capitalised for
+    names and places. The more frequent third counts twice: rare words are many tokens."""
+    words = words + words[:len(words) // 3] + (grafts(words, len(words) // 2) if words else [])
     for name, (train, _) in LISTS.items():
         share = round(len(words) / len(train) * BASE_SHARE / (1 - BASE_SHARE))
         capital = name in ("NAMES", "SURNAMES", "CITIES")
