@@ -85,7 +85,7 @@ def run(model, folder, limit=0, names=None, long_limit=0):
             rows = [json.loads(line) for line in f][:(long_limit if long_limit and index[name]["longest_prompt"] > 1024 else limit) or None]
         got = score(fast, [(expand(r["prompt"], hay), r["expect"]) for r in rows])
         hits = sum(g[0] for g in got)
-        result[name] = {"score": round(hits / len(got), 4), "lower_95": round(lower_bound(hits, len(got)), 4), "items": len(got),
+        result[name] = {"score": round(hits / len(got), 4), "lower_95": round(lower_bound(hits, len(got)), 4), "items": len(got), "wrong": [i for i, g in enumerate(got) if not g[0]],
                         "token_accuracy": round(sum(g[1] for g in got) / sum(g[2] for g in got), 4)}
         print(name, json.dumps(result[name]), flush=True)
     return result
@@ -104,5 +104,4 @@ if __name__ == "__main__":
     scores = run(checkpoint.read(a.model), a.suites or os.path.join(a.model, "suites"), a.limit, a.names.split(",") if a.names else None, a.long_limit)
     if a.out:
         with open(a.out, "w") as f:
-            json.dump(scores, f, indent=1)
-            f.write("\n")
+            f.write("{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in scores.items()) + "\n}\n")
